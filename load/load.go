@@ -1,0 +1,86 @@
+// Package load fills a path with bulk TCP flows and says how much they really carried.
+//
+// This package holds the words that loaders share; the sub-packages speak the protocols.
+package load
+
+import (
+	"fmt"
+	"time"
+)
+
+// Direction is the way that a flow's payload goes, from the client's point of view.
+type Direction uint8
+
+// The directions.
+const (
+	Download Direction = iota + 1 // the server sends
+	Upload                        // the client sends
+)
+
+func (d Direction) String() string {
+	switch d {
+	case Download:
+		return "download"
+	case Upload:
+		return "upload"
+	}
+	return fmt.Sprintf("direction(%d)", uint8(d))
+}
+
+// Counter says who counted a flow's bytes.
+type Counter uint8
+
+// The counters, best first: the first two are the receiver's own.
+const (
+	CountedByServer Counter = iota + 1 // the server's result, which it sent at the end (upload)
+	CountedByReads                     // what this host read from its socket (download)
+	CountedByAcks                      // what the server's stack acknowledged (upload without a result)
+	NotCounted                         // nobody: the number is what this host handed to its own stack, and is no goodput
+)
+
+func (c Counter) String() string {
+	switch c {
+	case CountedByServer:
+		return "server"
+	case CountedByReads:
+		return "reads"
+	case CountedByAcks:
+		return "acks"
+	case NotCounted:
+		return "none"
+	}
+	return ""
+}
+
+// Result is what one flow did. Its times are on the host's clock.
+type Result struct {
+	Bytes     uint64  // payload that reached the receiver, once
+	CountedBy Counter // who says so
+	// Connected is when the data connection stood. First and Last bound the time that data flowed: the first and the last
+	// moment at which this host knew of delivered bytes (a read, an acknowledgement, the server's end of data). All are
+	// zero where nothing flowed.
+	Connected, First, Last time.Time
+	// Stopped is when the flow's own time was up and it began to end; after it come only bytes already under way.
+	Stopped time.Time
+
+	Retransmits       uint64 // by whichever end sent
+	HasRetransmits    bool
+	CongestionControl string // the sender's, "" where unknown
+	RemoteDS          uint8  // the DS byte that the server says it sends; valid with HasRemoteDS
+	HasRemoteDS       bool
+	// ServerBytes is the server's own figure: received bytes for an upload, sent bytes (queued ones included) for a download.
+	ServerBytes    uint64
+	HasServerBytes bool
+	ServerCPU      float64 // busy share of all the server's CPUs, 0..1; valid with HasServerCPU
+	HasServerCPU   bool
+	// Warning is something that weakens this flow's figure though it ran, "" if nothing: "the server sent no result".
+	Warning string
+}
+
+// Goodput over First..Last is the reader's to compute; Duration is that span, 0 where nothing flowed.
+func (r Result) Duration() time.Duration {
+	if r.First.IsZero() || r.Last.Before(r.First) {
+		return 0
+	}
+	return r.Last.Sub(r.First)
+}

@@ -1,0 +1,56 @@
+package probe
+
+import (
+	"net/netip"
+	"time"
+
+	"bufferbloat/internal/host"
+)
+
+// Transport sends probes of one kind and hears their replies. Send and Receive are called from one goroutine each, at the
+// same time; Close makes a waiting Receive return. Run closes it.
+type Transport interface {
+	// Send sends probe seq and returns the stamp taken just before it left. An error means that nothing was sent.
+	Send(seq uint64) (time.Time, error)
+	// Receive waits for the next packet that concerns a probe. After Wake or Close it returns an error that wraps
+	// os.ErrDeadlineExceeded or net.ErrClosed; any other error is counted and Receive is called again.
+	Receive() (Reply, error)
+	// Wake makes a waiting Receive, or the next one, return at t on the host's clock.
+	Wake(t time.Time) error
+	Close() error
+}
+
+// Reply is what a Transport heard.
+type Reply struct {
+	Kind  ReplyKind
+	Seq   uint64    // the probe that it concerns; meaningless for Corrupt and Stray
+	At    time.Time // when it arrived, on the host's clock
+	Stamp host.Stamp
+	// Processing is the time that the peer held the probe, as the peer tells it; 0 where it does not.
+	Processing time.Duration
+	// Up and Down are one-way delays by the two hosts' wall clocks, valid with HasOneWay.
+	Up, Down  time.Duration
+	HasOneWay bool
+	// Verdicts tells of other probes: where the peer reports which ones reached it. Valid until the next Receive.
+	Verdicts []Verdict
+	By       netip.Addr // Rejected: who refused
+	Err      error      // Rejected: why
+}
+
+// Verdict is the peer's word on an earlier probe without a reply: whether it reached the peer. A probe whose reply comes
+// after all is Received whatever a Verdict said.
+type Verdict struct {
+	Seq     uint64
+	Reached bool
+}
+
+// ReplyKind sorts what a Transport hears.
+type ReplyKind uint8
+
+// The kinds.
+const (
+	Answer   ReplyKind = iota // a valid reply to probe Seq
+	Rejected                  // an ICMP error about probe Seq
+	Corrupt                   // looks like a reply of ours, and fails the check
+	Stray                     // somebody else's, or to a probe never sent
+)
