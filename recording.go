@@ -11,7 +11,6 @@ import (
 // Recording is all that one run saw: its plan, its raw samples on one time base, and what weakens them. All its times are
 // offsets from the run's start; Started is the one reading of the wall clock.
 type Recording struct {
-	Schema  string    // "bloat/recording/1"
 	Version string    // of the program that made it
 	Started time.Time // wall clock, read once; names the run and times nothing
 	Plan    Plan
@@ -33,42 +32,46 @@ type Recording struct {
 
 // Path is what stands between client and server, as the run found it.
 type Path struct {
-	Host    string        // the server as the user named it
-	Address string        // the address used for all flows and the probes of that target
-	Family  string        // "IPv4" or "IPv6"
-	Stack   string        // "kernel", or the lab's name with its parameters
-	Lab     *LabLink      // the emulated link, nil on a real path
-	Server  string        // what the server says it is, "" where it does not: "netserver 2.7"
-	Setup   time.Duration // TCP handshake to the control port
+	Host    string        `json:"host"`             // the server as the user named it
+	Address string        `json:"address"`          // the address used for all flows and the probes of that target
+	Family  string        `json:"family"`           // "IPv4" or "IPv6"
+	Stack   string        `json:"stack"`            // "kernel", or the lab's name
+	Lab     *LabLink      `json:"lab,omitempty"`    // the emulated link, nil on a real path
+	Server  string        `json:"server,omitempty"` // what the server says it is, "" where it does not: "netserver 2.7"
+	Setup   time.Duration `json:"setup_ns"`         // TCP handshake to the control port
 }
 
 // LabLink describes an emulated link: the truth that a run through it can be checked against.
 type LabLink struct {
-	Carrier    string          // "in process, real time" or "in process, virtual time"
-	Down, Up   bitrate.Bitrate // at the link layer, Overhead included
-	RTT        time.Duration   // propagation, both ways together
-	Queue      string          // "fifo" or "fq_codel"
-	BufferDown int             // bytes of queue, each way
-	BufferUp   int
-	Overhead   int // bytes that the link charges beyond the IP packet
+	Carrier    string          `json:"carrier"`  // "in process, real time" or "in process, virtual time"
+	Down       bitrate.Bitrate `json:"down_bps"` // at the link layer, Overhead included
+	Up         bitrate.Bitrate `json:"up_bps"`
+	RTT        time.Duration   `json:"rtt_ns"`            // propagation, both ways together
+	Queue      string          `json:"queue"`             // "fifo" or "fq_codel"
+	BufferDown int             `json:"buffer_down_bytes"` // bytes of queue, each way
+	BufferUp   int             `json:"buffer_up_bytes"`
+	Overhead   int             `json:"overhead_bytes"` // bytes that the link charges beyond the IP packet
 }
 
 // HostFacts is what bears on a result about the host that measured.
 type HostFacts struct {
-	OS, Arch          string
-	Kernel            string // release, "" where unknown
-	CPUs              int
-	CongestionControl string // the stack's default
+	OS                string `json:"os"`
+	Arch              string `json:"arch"`
+	Kernel            string `json:"kernel,omitempty"` // release, "" where unknown
+	CPUs              int    `json:"cpus"`
+	CongestionControl string `json:"congestion_control,omitempty"` // the stack's default, "" where unknown
 }
 
 // Phase is one stretch of the run.
 type Phase struct {
-	Name       string // "idle", "download", "upload", "both", "after"
-	Kind       PhaseKind
-	Start, End time.Duration // as it happened
+	Name  string        `json:"name"` // "idle", "download", "upload", "both", "after"
+	Kind  PhaseKind     `json:"kind"`
+	Start time.Duration `json:"start_ns"` // as it happened
+	End   time.Duration `json:"end_ns"`
 	// From and To bound the time that statistics of the phase look at: in a load phase from when every flow carried data until the first
 	// of them was told to stop, otherwise the whole of it. From == To where a load never stood.
-	From, To time.Duration
+	From time.Duration `json:"from_ns"`
+	To   time.Duration `json:"to_ns"`
 }
 
 // PhaseKind says what a phase is for.
@@ -84,29 +87,29 @@ const (
 
 // ProbeSeries is one probe's samples over the whole run, in the order of their sequence numbers.
 type ProbeSeries struct {
-	Name     string // "icmp", "irtt", "tcp"; unique in the run
-	Kind     string // "icmp", "irtt", "tcp"
-	Target   string // host as named
-	Address  string
-	Interval time.Duration
-	DSCP     string
-	Primary  bool   // the series that the speedtest table shows
-	Reason   string // why this kind stands in for a better one, "" if it does not: "ICMP is not permitted here"
-	Samples  []probe.Sample
-	Tally    probe.Tally
-	Error    string // why the series ended early, "" if it did not
+	Name     string         `json:"name"`   // "icmp", "irtt", "tcp"; unique in the run
+	Kind     string         `json:"kind"`   // "icmp", "irtt", "tcp"
+	Target   string         `json:"target"` // host as named
+	Address  string         `json:"address"`
+	Interval time.Duration  `json:"interval_ns"`
+	DSCP     string         `json:"dscp"`
+	Primary  bool           `json:"primary"`          // the series that the speedtest table shows
+	Reason   string         `json:"reason,omitempty"` // why this kind stands in for a better one: "ICMP is not permitted here"
+	Samples  []probe.Sample `json:"-"`
+	Tally    probe.Tally    `json:"-"`
+	Error    string         `json:"-"` // why the series ended early, "" if it did not
 }
 
 // Flow is one bulk flow: its counter over time and its result.
 type Flow struct {
-	Name      string // "download 1"; unique in the run
-	Phase     string // Phase.Name
-	Direction load.Direction
-	Started   time.Duration
+	Name      string         `json:"name"`  // "download 1"; unique in the run
+	Phase     string         `json:"phase"` // Phase.Name
+	Direction load.Direction `json:"direction"`
+	Started   time.Duration  `json:"started_ns"`
 	// Points are the delivered bytes so far, at the sampler's own times; the first is when the flow first carried data.
-	Points []Point
-	Result FlowResult
-	Error  string // "" if it ran to its end
+	Points []Point    `json:"-"`
+	Result FlowResult `json:"-"`
+	Error  string     `json:"-"` // "" if it ran to its end
 }
 
 // Point is a counter's reading.
@@ -117,19 +120,22 @@ type Point struct {
 
 // FlowResult is load.Result with its times as offsets from the run's start.
 type FlowResult struct {
-	Bytes                           uint64
-	CountedBy                       load.Counter
-	Connected, First, Last, Stopped time.Duration // zero with Flowed false
-	Flowed                          bool
-	Retransmits                     uint64
-	HasRetransmits                  bool
-	CongestionControl               string
-	RemoteDSCP                      string // "" where the server does not say
-	ServerBytes                     uint64
-	HasServerBytes                  bool
-	ServerCPU                       float64
-	HasServerCPU                    bool
-	Warning                         string
+	Bytes             uint64        `json:"bytes"`
+	CountedBy         load.Counter  `json:"counted_by"`
+	Connected         time.Duration `json:"connected_ns"` // this and the next three are zero with Flowed false
+	First             time.Duration `json:"first_ns"`
+	Last              time.Duration `json:"last_ns"`
+	Stopped           time.Duration `json:"stopped_ns"`
+	Flowed            bool          `json:"flowed"`
+	Retransmits       uint64        `json:"retransmits"`
+	HasRetransmits    bool          `json:"has_retransmits"`
+	CongestionControl string        `json:"congestion_control,omitempty"`
+	RemoteDSCP        string        `json:"remote_dscp,omitempty"` // "" where the server does not say
+	ServerBytes       uint64        `json:"server_bytes"`
+	HasServerBytes    bool          `json:"has_server_bytes"`
+	ServerCPU         float64       `json:"server_cpu"`
+	HasServerCPU      bool          `json:"has_server_cpu"`
+	Warning           string        `json:"warning,omitempty"`
 }
 
 // CPUSeries is this host's CPU use over the run.
@@ -148,10 +154,10 @@ type CPUSample struct {
 
 // Finding is something that a reader must know before he believes the result.
 type Finding struct {
-	Code     string // stable, for programs: "cpu_client", "streams_missing", ...
-	Severity Severity
-	Phase    string // Phase.Name, "" where it concerns the run
-	Text     string // one plain line for people, with its numbers
+	Code     string   `json:"code"` // stable, for programs: "cpu_client", "streams_missing", ...
+	Severity Severity `json:"severity"`
+	Phase    string   `json:"phase,omitempty"` // Phase.Name, "" where it concerns the run
+	Text     string   `json:"text"`            // one plain line for people, with its numbers
 }
 
 // Severity says what a finding does to a result.

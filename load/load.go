@@ -27,6 +27,27 @@ func (d Direction) String() string {
 	return fmt.Sprintf("direction(%d)", uint8(d))
 }
 
+// MarshalText returns the direction's name.
+func (d Direction) MarshalText() ([]byte, error) {
+	if d != Download && d != Upload {
+		return nil, fmt.Errorf("%v is no direction", d)
+	}
+	return []byte(d.String()), nil
+}
+
+// UnmarshalText reads "download" or "upload".
+func (d *Direction) UnmarshalText(b []byte) error {
+	switch string(b) {
+	case "download":
+		*d = Download
+	case "upload":
+		*d = Upload
+	default:
+		return fmt.Errorf("direction %q: want download or upload", b)
+	}
+	return nil
+}
+
 // Counter says who counted a flow's bytes.
 type Counter uint8
 
@@ -50,6 +71,20 @@ func (c Counter) String() string {
 		return "none"
 	}
 	return ""
+}
+
+// MarshalText returns the counter's name, "" for the zero Counter.
+func (c Counter) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads a counter's name.
+func (c *Counter) UnmarshalText(b []byte) error {
+	for v := Counter(0); v <= NotCounted; v++ {
+		if v.String() == string(b) {
+			*c = v
+			return nil
+		}
+	}
+	return fmt.Errorf("counter %q: want server, reads, acks or none", b)
 }
 
 // Result is what one flow did. Its times are on the host's clock.
