@@ -3,6 +3,10 @@
 package bufferbloat
 
 import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
 	"time"
 
 	"bufferbloat/internal/dscp"
@@ -11,33 +15,214 @@ import (
 
 // Plan says which flows and probes run when. It is data: it can be printed, compared, stored and checked before anything is sent.
 type Plan struct {
-	Name   string // "speedtest"
-	Host   string // the server: a name or an address
-	Phases []PhasePlan
-	Probes []ProbePlan // they run through all phases
+	Name   string      `json:"name"` // "speedtest"
+	Server Server      `json:"server"`
+	Phases []PhasePlan `json:"phases"`
+	Probes []ProbePlan `json:"probes"` // they run through all phases
+}
+
+// Server is the other end, and how to get there. The passphrase is not part of a plan, because plans are stored: see RunOptions.
+type Server struct {
+	Host        string     `json:"host"`                // a name or an address
+	Family      int        `json:"family,omitempty"`    // 4 or 6; 0 takes what works
+	NetperfPort uint16     `json:"netperf_port"`        // control port
+	DataPort    uint16     `json:"data_port,omitempty"` // the server's port for data; 0 lets it choose
+	IRTTPort    uint16     `json:"irtt_port"`
+	Source      netip.Addr `json:"source,omitzero"`     // local address for all that is sent
+	Interface   string     `json:"interface,omitempty"` // network device for all that is sent
 }
 
 // PhasePlan is one stretch of a plan. A phase begins when the one before it is over.
 type PhasePlan struct {
-	Name   string
-	Kind   PhaseKind
-	Length time.Duration
-	Flows  []FlowPlan // only in a Load phase
+	Name string    `json:"name"`
+	Kind PhaseKind `json:"kind"`
+	// Length is how long it lasts; a Drain lasts longer by the highest RTT of the load before it, up to 10 s more.
+	Length time.Duration `json:"length_ns"`
+	Flows  []FlowPlan    `json:"flows,omitempty"` // only in a Load phase
 }
 
-// FlowPlan is one bulk flow.
+// FlowPlan is one bulk flow. It runs for its phase's length.
 type FlowPlan struct {
-	Name      string
-	Direction load.Direction
-	DSCP      dscp.CodePoint
+	Name      string         `json:"name"`
+	Direction load.Direction `json:"direction"`
+	DSCP      dscp.CodePoint `json:"dscp"` // asked of both ends
 }
 
-// ProbePlan is one probe.
+// ProbePlan is one series of probes.
 type ProbePlan struct {
-	Name     string
-	Kind     string // "icmp", "irtt", "tcp"
-	Target   string // host; "" is the plan's Host
-	Interval time.Duration
-	DSCP     dscp.CodePoint
-	Primary  bool
+	Name     string         `json:"name"`
+	Kind     ProbeKind      `json:"kind"`
+	Target   string         `json:"target,omitempty"` // host; "" is the plan's server
+	Interval time.Duration  `json:"interval_ns"`
+	DSCP     dscp.CodePoint `json:"dscp"`
+	Primary  bool           `json:"primary"`  // the series that a speedtest table shows
+	Optional bool           `json:"optional"` // left out with a note where it can't run
+}
+
+// ProbeKind says how a probe asks for a reply.
+type ProbeKind string
+
+// The kinds of probe.
+const (
+	Auto ProbeKind = "auto" // ICMP if it is permitted and answered, else irtt, else TCP; the recording says which and why
+	ICMP ProbeKind = "icmp" // echo request
+	IRTT ProbeKind = "irtt" // the irtt protocol, which needs a server, and tells the direction of loss
+	TCP  ProbeKind = "tcp"  // TCP handshake with the server's control port
+)
+
+// Limits of a plan.
+const (
+	MinInterval = 10 * time.Millisecond
+	MaxInterval = 10 * time.Second
+	MinLoad     = time.Second
+	MaxLength   = time.Hour
+	MaxFlows    = 1000
+)
+
+// SpeedtestOptions are the parameters of the speedtest plan. The zero value of a field means its default, except where it says otherwise.
+type SpeedtestOptions struct {
+	Server     Server
+	PingHost   string        // whom to probe; "" is the server
+	Idle       time.Duration // length of the idle baseline; 0 measures none
+	Length     time.Duration // of the load, in each direction
+	Streams    int           // in each direction
+	Concurrent bool          // both directions at once instead of one after the other
+	Interval   time.Duration // between probes
+	DSCP       dscp.CodePoint
+	Probe      ProbeKind
+}
+
+// Speedtest returns the plan of the speedtest.sh family: an idle baseline, then download and upload, one after the other or both at
+// once, while probes sample the RTT all the time; and a short second baseline, to see whether the first still holds.
+func Speedtest(o SpeedtestOptions) Plan {
+	p := Plan{Name: "speedtest", Server: o.Server}
+	if o.Idle > 0 {
+		p.Phases = append(p.Phases, PhasePlan{Name: "idle", Kind: Idle, Length: o.Idle})
+	}
+	flows := func(d load.Direction) (list []FlowPlan) {
+		for i := range o.Streams {
+			list = append(list, FlowPlan{Name: fmt.Sprintf("%v %d", d, i+1), Direction: d, DSCP: o.DSCP})
+		}
+		return list
+	}
+	down, up := flows(load.Download), flows(load.Upload)
+	drain := func(name string) PhasePlan { return PhasePlan{Name: name, Kind: Drain, Length: time.Second} }
+	if o.Concurrent {
+		p.Phases = append(p.Phases,
+			PhasePlan{Name: "both", Kind: Load, Length: o.Length, Flows: append(down, up...)}, drain("drain"))
+	} else {
+		p.Phases = append(p.Phases,
+			PhasePlan{Name: "download", Kind: Load, Length: o.Length, Flows: down}, drain("drain after download"),
+			PhasePlan{Name: "upload", Kind: Load, Length: o.Length, Flows: up}, drain("drain after upload"))
+	}
+	if o.Idle > 0 {
+		p.Phases = append(p.Phases, PhasePlan{Name: "after", Kind: After, Length: min(o.Idle, 3*time.Second)})
+	}
+	p.Probes = []ProbePlan{{Name: "ping", Kind: o.Probe, Target: o.PingHost, Interval: o.Interval, DSCP: o.DSCP, Primary: true}}
+	if o.Probe == Auto {
+		p.Probes = append(p.Probes, ProbePlan{Name: "irtt", Kind: IRTT, Interval: o.Interval, DSCP: o.DSCP, Optional: true})
+	}
+	return p
+}
+
+// Check says what is wrong with a plan, all of it at once, or returns nil.
+func (p *Plan) Check() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if p.Server.Host == "" {
+		bad("no server is named")
+	}
+	if f := p.Server.Family; f != 0 && f != 4 && f != 6 {
+		bad("address family %d: want 4 or 6", f)
+	}
+	if p.Server.NetperfPort == 0 || p.Server.IRTTPort == 0 {
+		bad("port 0: want 1 to 65535")
+	}
+	if len(p.Phases) == 0 {
+		bad("no phase")
+	}
+	names := map[string]bool{}
+	once := func(what, name string) {
+		if name == "" || names[what+name] {
+			bad("%s %q: want a name, and each name once", what, name)
+		}
+		names[what+name] = true
+	}
+	for _, ph := range p.Phases {
+		once("phase", ph.Name)
+		errs = append(errs, ph.check())
+		for _, f := range ph.Flows {
+			once("flow", f.Name)
+		}
+	}
+	for _, pr := range p.Probes {
+		once("probe", pr.Name)
+		if pr.Interval < MinInterval || pr.Interval > MaxInterval {
+			bad("probe %q every %v: want %v to %v", pr.Name, pr.Interval, MinInterval, MaxInterval)
+		}
+		switch pr.Kind {
+		case Auto, ICMP, IRTT, TCP:
+		default:
+			bad("probe %q of kind %q: want auto, icmp, irtt or tcp", pr.Name, pr.Kind)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (ph *PhasePlan) check() error {
+	if ph.Kind == Load {
+		if ph.Length < MinLoad || ph.Length > MaxLength {
+			return fmt.Errorf("%s for %v: want %v to %v", ph.Name, ph.Length, MinLoad, MaxLength)
+		}
+		if n := len(ph.Flows); n < 1 || n > MaxFlows {
+			return fmt.Errorf("%s with %d streams: want 1 to %d", ph.Name, n, MaxFlows)
+		}
+		return nil
+	}
+	if ph.Length < 0 || ph.Length > MaxLength {
+		return fmt.Errorf("%s for %v: want 0 s to %v", ph.Name, ph.Length, MaxLength)
+	}
+	if len(ph.Flows) > 0 {
+		return fmt.Errorf("%s has flows, and is no load phase", ph.Name)
+	}
+	return nil
+}
+
+// Length is how long the plan takes as planned, without set-up and what drains add.
+func (p *Plan) Length() (d time.Duration) {
+	for _, ph := range p.Phases {
+		d += ph.Length
+	}
+	return d
+}
+
+// String lists the plan's phases, flows and probes with their marks, start and end, a line each.
+func (p *Plan) String() string {
+	var b strings.Builder
+	s := p.Server
+	fmt.Fprintf(&b, "plan %s: server %s, netperf port %d, irtt port %d, %v\n", p.Name, quoteOdd(s.Host), s.NetperfPort, s.IRTTPort, p.Length())
+	var at time.Duration
+	for _, ph := range p.Phases {
+		fmt.Fprintf(&b, "  %8v to %8v  %s\n", at, at+ph.Length, ph.Name)
+		for _, f := range ph.Flows {
+			fmt.Fprintf(&b, "  %8s    %8s    flow %-12s %-8v TCP, netperf, %v\n", "", "", f.Name, f.Direction, f.DSCP)
+		}
+		at += ph.Length
+	}
+	for _, pr := range p.Probes {
+		target := pr.Target
+		if target == "" {
+			target = s.Host
+		}
+		fmt.Fprintf(&b, "  %8v to %8v  probe %s: %s to %s every %v, %v\n", time.Duration(0), at, pr.Name, pr.Kind, quoteOdd(target), pr.Interval, pr.DSCP)
+	}
+	return b.String()
+}
+
+// quoteOdd returns s, quoted where it holds anything that could confuse a terminal.
+func quoteOdd(s string) string {
+	if q := fmt.Sprintf("%+q", s); q != `"`+s+`"` {
+		return q
+	}
+	return s
 }

@@ -1,0 +1,412 @@
+package bufferbloat
+
+import (
+	"bufio"
+	"cmp"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"bufferbloat/internal/host"
+	"bufferbloat/probe"
+)
+
+// FileSchema names the format of a recording file: gzip over one JSON object a line, each an entry, in the order in which things
+// happened. Entries are only ever added to the format; a reader skips fields that it does not know.
+const FileSchema = "bloat/recording/1"
+
+// Bounds of what a reader accepts.
+const (
+	maxEntryBytes = 16 << 20
+	maxFileBytes  = 4 << 30 // after decompression
+	maxOffset     = 400 * 24 * time.Hour
+	maxNames      = 10_000 // phases, series, flows, findings: each
+)
+
+// entry is one line of a recording file; exactly one field is set. A Recording is the fold of its entries (Recording.apply),
+// in memory as well as when it is read, so that the two can't differ.
+type entry struct {
+	Head      *head          `json:"head,omitempty"`
+	Phase     *Phase         `json:"phase,omitempty"` // at its start with End 0, and again, by the same name, at its end
+	Series    *ProbeSeries   `json:"series,omitempty"`
+	Samples   *sampleColumns `json:"samples,omitempty"`
+	SeriesEnd *seriesEnd     `json:"series_end,omitempty"`
+	Flow      *Flow          `json:"flow,omitempty"`
+	Points    *pointColumns  `json:"points,omitempty"`
+	FlowEnd   *flowEnd       `json:"flow_end,omitempty"`
+	CPU       *cpuColumns    `json:"cpu,omitempty"`
+	Finding   *Finding       `json:"finding,omitempty"`
+	End       *end           `json:"end,omitempty"`
+}
+
+type head struct {
+	Schema  string    `json:"schema"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	Plan    Plan      `json:"plan"`
+	Path    Path      `json:"path"`
+	Client  HostFacts `json:"client"`
+}
+
+// sampleColumns are samples of one series, a column for each field. Outcome holds the numbers of probe.Outcome.
+type sampleColumns struct {
+	Series  string          `json:"series"`
+	Seq     []uint64        `json:"seq"`
+	Due     []time.Duration `json:"due_ns"`
+	Sent    []time.Duration `json:"sent_ns"`
+	Outcome []int           `json:"outcome"`
+	RTT     []time.Duration `json:"rtt_ns"`
+	Stamp   []int           `json:"stamp"`
+	// Up and Down are there only in a series that has one-way delays; null where a sample has none.
+	Up   []*time.Duration `json:"up_ns,omitempty"`
+	Down []*time.Duration `json:"down_ns,omitempty"`
+}
+
+type seriesEnd struct {
+	Series string      `json:"series"`
+	Tally  probe.Tally `json:"tally"`
+	Error  string      `json:"error,omitempty"`
+}
+
+type pointColumns struct {
+	Flow  string          `json:"flow"`
+	At    []time.Duration `json:"at_ns"`
+	Bytes []uint64        `json:"bytes"`
+}
+
+type flowEnd struct {
+	Flow   string     `json:"flow"`
+	Result FlowResult `json:"result"`
+	Error  string     `json:"error,omitempty"`
+}
+
+type cpuColumns struct {
+	Unavailable string          `json:"unavailable,omitempty"` // why there are no figures
+	At          []time.Duration `json:"at_ns,omitempty"`
+	Busy        [][]float64     `json:"busy,omitempty"`
+	Own         []float64       `json:"own,omitempty"`
+}
+
+type end struct {
+	Ended   time.Duration `json:"ended_ns"`
+	Stopped string        `json:"stopped,omitempty"`
+}
+
+// columns turns samples into columns.
+func columns(series string, samples []probe.Sample) *sampleColumns {
+	c := &sampleColumns{Series: series}
+	oneWay := slices.ContainsFunc(samples, func(s probe.Sample) bool { return s.HasOneWay })
+	for _, s := range samples {
+		c.Seq = append(c.Seq, s.Seq)
+		c.Due = append(c.Due, s.Due)
+		c.Sent = append(c.Sent, s.Sent)
+		c.Outcome = append(c.Outcome, int(s.Outcome))
+		c.RTT = append(c.RTT, s.RTT)
+		c.Stamp = append(c.Stamp, int(s.Stamp))
+		if oneWay {
+			up, down := &s.Up, &s.Down
+			if !s.HasOneWay {
+				up, down = nil, nil
+			}
+			c.Up, c.Down = append(c.Up, up), append(c.Down, down)
+		}
+	}
+	return c
+}
+
+// rows turns columns back into samples, or says which column is wrong.
+func (c *sampleColumns) rows() ([]probe.Sample, error) {
+	n := len(c.Seq)
+	if len(c.Due) != n || len(c.Sent) != n || len(c.Outcome) != n || len(c.RTT) != n || len(c.Stamp) != n ||
+		len(c.Up) != len(c.Down) || len(c.Up) != 0 && len(c.Up) != n {
+		return nil, fmt.Errorf("series %q: columns of different lengths", c.Series)
+	}
+	samples := make([]probe.Sample, n)
+	for i := range samples {
+		s := probe.Sample{Seq: c.Seq[i], Due: c.Due[i], Sent: c.Sent[i], RTT: c.RTT[i]}
+		if c.Outcome[i] < int(probe.Received) || c.Outcome[i] > int(probe.Invalid) {
+			return nil, fmt.Errorf("series %q: outcome %d", c.Series, c.Outcome[i])
+		}
+		if c.Stamp[i] < 0 || c.Stamp[i] > int(host.LinkStamp) {
+			return nil, fmt.Errorf("series %q: stamp %d", c.Series, c.Stamp[i])
+		}
+		s.Outcome, s.Stamp = probe.Outcome(c.Outcome[i]), host.Stamp(c.Stamp[i])
+		if len(c.Up) > 0 && c.Up[i] != nil && c.Down[i] != nil {
+			s.Up, s.Down, s.HasOneWay = *c.Up[i], *c.Down[i], true
+		}
+		if s.RTT < 0 || !s.Outcome.HasRTT() && s.RTT != 0 {
+			return nil, fmt.Errorf("series %q: an RTT of %v with outcome %v", c.Series, s.RTT, s.Outcome)
+		}
+		if err := inRun(s.Due, s.Sent, s.RTT); err != nil {
+			return nil, fmt.Errorf("series %q: %w", c.Series, err)
+		}
+		samples[i] = s
+	}
+	return samples, nil
+}
+
+// inRun refuses times that no run can hold.
+func inRun(times ...time.Duration) error {
+	for _, t := range times {
+		if t < 0 || t > maxOffset {
+			return fmt.Errorf("a time of %d ns, outside 0 to %v", int64(t), maxOffset)
+		}
+	}
+	return nil
+}
+
+// apply folds e into the recording.
+func (r *Recording) apply(e *entry) error {
+	switch {
+	case e.Head != nil:
+		r.Version, r.Started, r.Plan, r.Path, r.Client = e.Head.Version, e.Head.Started, e.Head.Plan, e.Head.Path, e.Head.Client
+	case e.Phase != nil:
+		return r.applyPhase(*e.Phase)
+	case e.Series != nil:
+		if r.series(e.Series.Name) != nil || len(r.Probes) >= maxNames {
+			return fmt.Errorf("series %q is declared twice, or is one too many", e.Series.Name)
+		}
+		r.Probes = append(r.Probes, *e.Series)
+	case e.Samples != nil:
+		return r.applySamples(e.Samples)
+	case e.SeriesEnd != nil:
+		s := r.series(e.SeriesEnd.Series)
+		if s == nil {
+			return fmt.Errorf("the end of series %q, which was not declared", e.SeriesEnd.Series)
+		}
+		s.Tally, s.Error = e.SeriesEnd.Tally, e.SeriesEnd.Error
+	case e.Flow != nil:
+		if r.flow(e.Flow.Name) != nil || len(r.Flows) >= maxNames {
+			return fmt.Errorf("flow %q is declared twice, or is one too many", e.Flow.Name)
+		}
+		r.Flows = append(r.Flows, *e.Flow)
+	case e.Points != nil:
+		return r.applyPoints(e.Points)
+	case e.FlowEnd != nil:
+		f := r.flow(e.FlowEnd.Flow)
+		if f == nil {
+			return fmt.Errorf("the end of flow %q, which was not declared", e.FlowEnd.Flow)
+		}
+		res := e.FlowEnd.Result
+		if err := inRun(res.Connected, res.First, res.Last, res.Stopped); err != nil {
+			return fmt.Errorf("flow %q: %w", f.Name, err)
+		}
+		f.Result, f.Error = res, e.FlowEnd.Error
+	case e.CPU != nil:
+		return r.applyCPU(e.CPU)
+	case e.Finding != nil:
+		if len(r.Findings) >= maxNames {
+			return fmt.Errorf("more than %d findings", maxNames)
+		}
+		r.Findings = append(r.Findings, *e.Finding)
+	case e.End != nil:
+		r.Ended, r.Stopped = e.End.Ended, e.End.Stopped
+		return inRun(r.Ended)
+	}
+	return nil
+}
+
+func (r *Recording) applyPhase(p Phase) error {
+	if err := inRun(p.Start, p.End, p.From, p.To); err != nil {
+		return fmt.Errorf("phase %q: %w", p.Name, err)
+	}
+	for i := range r.Phases {
+		if r.Phases[i].Name == p.Name {
+			if p.End < p.Start || p.To < p.From {
+				return fmt.Errorf("phase %q ends before it begins", p.Name)
+			}
+			r.Phases[i] = p
+			return nil
+		}
+	}
+	if len(r.Phases) >= maxNames {
+		return fmt.Errorf("more than %d phases", maxNames)
+	}
+	r.Phases = append(r.Phases, p)
+	return nil
+}
+
+func (r *Recording) applySamples(c *sampleColumns) error {
+	s := r.series(c.Series)
+	if s == nil {
+		return fmt.Errorf("samples of series %q, which was not declared", c.Series)
+	}
+	rows, err := c.rows()
+	if err != nil {
+		return err
+	}
+	s.Samples = append(s.Samples, rows...)
+	return nil
+}
+
+func (r *Recording) applyPoints(c *pointColumns) error {
+	f := r.flow(c.Flow)
+	if f == nil || len(c.At) != len(c.Bytes) {
+		return fmt.Errorf("points of flow %q: not declared, or columns of different lengths", c.Flow)
+	}
+	for i := range c.At {
+		p := Point{c.At[i], c.Bytes[i]}
+		if err := inRun(p.At); err != nil {
+			return fmt.Errorf("flow %q: %w", f.Name, err)
+		}
+		if n := len(f.Points); n > 0 && (p.At < f.Points[n-1].At || p.Bytes < f.Points[n-1].Bytes) {
+			return fmt.Errorf("flow %q: its counter runs backwards at %v", f.Name, p.At)
+		}
+		f.Points = append(f.Points, p)
+	}
+	return nil
+}
+
+func (r *Recording) applyCPU(c *cpuColumns) error {
+	if c.Unavailable != "" {
+		r.CPU.Available, r.CPU.Why = false, c.Unavailable
+		return nil
+	}
+	if len(c.At) != len(c.Busy) || len(c.At) != len(c.Own) {
+		return errors.New("CPU: columns of different lengths")
+	}
+	r.CPU.Available = true
+	for i := range c.At {
+		if err := inRun(c.At[i]); err != nil {
+			return fmt.Errorf("CPU: %w", err)
+		}
+		r.CPU.Samples = append(r.CPU.Samples, CPUSample{c.At[i], c.Busy[i], c.Own[i]})
+	}
+	return nil
+}
+
+func (r *Recording) series(name string) *ProbeSeries {
+	for i := range r.Probes {
+		if r.Probes[i].Name == name {
+			return &r.Probes[i]
+		}
+	}
+	return nil
+}
+
+func (r *Recording) flow(name string) *Flow {
+	for i := range r.Flows {
+		if r.Flows[i].Name == name {
+			return &r.Flows[i]
+		}
+	}
+	return nil
+}
+
+// finish puts samples into the order of their sequence and, in a recording that was cut off, ends what was open at the last time seen.
+func (r *Recording) finish() {
+	last := r.Ended
+	for i := range r.Probes {
+		s := r.Probes[i].Samples
+		slices.SortStableFunc(s, func(a, b probe.Sample) int { return cmp.Compare(a.Seq, b.Seq) })
+		if r.Truncated && len(s) > 0 {
+			last = max(last, s[len(s)-1].Sent)
+		}
+	}
+	if !r.Truncated {
+		return
+	}
+	for i := range r.Flows {
+		f := &r.Flows[i]
+		if n := len(f.Points); n > 0 {
+			last = max(last, f.Points[n-1].At)
+			if !f.Result.Flowed {
+				f.Error = cmp.Or(f.Error, "the recording ends before the flow did")
+			}
+		}
+	}
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		if p.End == 0 {
+			p.End = max(last, p.Start)
+			p.From, p.To = r.window(*p)
+		}
+	}
+	r.Ended = max(last, r.Ended)
+}
+
+// FileError says where a recording file is wrong.
+type FileError struct {
+	Line int // of the decompressed text, from 1; 0 where it is not known
+	Err  error
+}
+
+func (e *FileError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("recording: %v", e.Err)
+	}
+	return fmt.Sprintf("recording, line %d: %v", e.Line, e.Err)
+}
+
+func (e *FileError) Unwrap() error { return e.Err }
+
+// ReadRecording reads a recording file. A file that was cut off, because the program or the machine died, gives what it holds, with
+// Truncated set. Every other fault is a *FileError.
+func ReadRecording(r io.Reader) (*Recording, error) {
+	gz, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, &FileError{Err: fmt.Errorf("not gzip: %w", err)}
+	}
+	lines := bufio.NewScanner(io.LimitReader(gz, maxFileBytes))
+	lines.Buffer(make([]byte, 0, 64<<10), maxEntryBytes)
+	rec := &Recording{Truncated: true}
+	n := 0
+	var pending error // of the line before; the last line of a file that was cut off may be half a line
+	for lines.Scan() {
+		n++
+		if pending != nil {
+			return nil, &FileError{Line: n - 1, Err: pending}
+		}
+		var e entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			pending = err
+			continue
+		}
+		if n == 1 && (e.Head == nil || e.Head.Schema != FileSchema) {
+			return nil, &FileError{Line: 1, Err: fmt.Errorf("want a head with schema %q", FileSchema)}
+		}
+		if n > 1 && e.Head != nil {
+			return nil, &FileError{Line: n, Err: errors.New("a second head")}
+		}
+		if err := rec.apply(&e); err != nil {
+			return nil, &FileError{Line: n, Err: err}
+		}
+		if e.End != nil {
+			rec.Truncated = false
+		}
+	}
+	err = lines.Err()
+	cut := err == nil || errors.Is(err, io.ErrUnexpectedEOF)
+	switch {
+	case !cut:
+		return nil, &FileError{Line: n, Err: err}
+	case pending != nil && (n == 1 || !rec.Truncated):
+		return nil, &FileError{Line: n, Err: pending}
+	case n == 0:
+		return nil, &FileError{Err: errors.New("empty")}
+	}
+	rec.finish()
+	return rec, nil
+}
+
+// fileWriter writes entries to a recording file.
+type fileWriter struct {
+	gz  *gzip.Writer
+	enc *json.Encoder
+}
+
+func newFileWriter(w io.Writer) *fileWriter {
+	gz := gzip.NewWriter(w)
+	return &fileWriter{gz, json.NewEncoder(gz)}
+}
+
+func (w *fileWriter) write(e *entry) error { return w.enc.Encode(e) }
+
+// flush makes what was written so far readable even if nothing more comes.
+func (w *fileWriter) flush() error { return w.gz.Flush() }
+
+func (w *fileWriter) close() error { return w.gz.Close() }
