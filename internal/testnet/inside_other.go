@@ -1,0 +1,7 @@
+//go:build !linux
+
+package testnet
+
+import "errors"
+
+func (s *Space) inside(func()) error { return errors.ErrUnsupported }
