@@ -117,6 +117,14 @@ type PacketConn interface {
 	Close() error
 }
 
+// Marker is a PacketConn whose datagrams can each have a mark of their own: what a server needs that answers with the mark that a client
+// asked for. Where a stack's sockets are no Markers, the server tells the client that it cannot.
+type Marker interface {
+	PacketConn
+	// SendMarked is SendFrom with mark in place of the socket's own and the ECN bits zero. The zero from leaves the source to the stack.
+	SendMarked(b []byte, from netip.Addr, to netip.AddrPort, mark dscp.CodePoint) (time.Time, error)
+}
+
 // EchoConn is a PacketConn for ICMP echo.
 type EchoConn interface {
 	PacketConn
