@@ -1,0 +1,44 @@
+# make         bin/bloat, for this machine
+# make test    what a change must pass: formatting, vet, all tests under the race detector
+# make bench   all benchmarks, and the table of accuracy behind shaped kernel links (takes root and some minutes)
+# make demo    a bloated link and the same link with fq_codel, emulated: no server, no root, no network
+# make fuzz    every fuzz target for FUZZTIME
+# make clean
+
+GO       ?= go
+FUZZTIME ?= 10s
+
+# The newest version tag and the way from it; without tags the commit; without git the newest version in the changelog.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || sed -n 's/^## \[\{0,1\}\([0-9][^] ]*\).*/\1/p' CHANGELOG.md | head -n 1)
+LDFLAGS  = -s -w -X main.version=$(or $(VERSION),unreleased)
+
+.PHONY: all test check bench demo fuzz clean
+
+# The same commit gives the same bytes: no paths, no time, no C compiler.
+all:
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/bloat ./cmd/bloat
+
+test: check
+	CGO_ENABLED=1 $(GO) test -race -timeout 170s ./...
+
+check:
+	@files=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')); \
+	if [ -n "$$files" ]; then echo "gofmt would change:"; echo "$$files"; exit 1; fi
+	$(GO) vet ./...
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 20m ./...
+	BLOAT_ACCURACY=1 $(GO) test -count=1 -v -timeout 20m -run '^TestAccuracy' ./internal/acceptance
+
+demo: all
+	bin/bloat speedtest --lab fifo -o bin/demo.bloat.json.gz
+	bin/bloat speedtest --lab fq_codel --against bin/demo.bloat.json.gz
+
+fuzz:
+	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file func; do \
+		dir=$$(dirname "$$file"); name=$${func#func }; echo "$$dir: $$name"; \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" || exit 1; \
+	done
+
+clean:
+	rm -rf bin
