@@ -6,6 +6,7 @@
 package probe
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -19,7 +20,7 @@ type Outcome uint8
 const (
 	Received   Outcome = iota + 1 // a reply came within the deadline
 	Late                          // a reply came after the deadline; its RTT is true and counts
-	Lost                          // no reply came while we listened; the direction is not known, or a router said that it was refused
+	Lost                          // no reply came while we listened (see Run); the direction is not known, or it was refused
 	LostUp                        // it did not reach the server
 	LostDown                      // the server answered, and the answer did not arrive
 	Unsent                        // it could not be sent: the local queue was full, or the link was down
@@ -61,18 +62,48 @@ func (s Sample) Lateness() time.Duration { return s.Sent - s.Due }
 
 // Tally counts what a series saw beside its samples.
 type Tally struct {
-	Duplicates uint64       // replies to a probe that had one already; their RTT is not used
-	Reordered  uint64       // first replies that came after the reply to a later probe
-	Corrupt    uint64       // packets that claimed to be replies and failed the check
-	Stray      uint64       // replies to probes that we did not send
-	Rejected   uint64       // probes that a router or the peer refused; each of them is Lost too
-	RejectedBy []netip.Addr // who refused, each address once, at most 8
-	FirstError string       // the first error of a send that failed or a probe that was refused, "" if none
+	Duplicates    uint64       // replies to a probe that had one already; their RTT is not used
+	Reordered     uint64       // first replies that came after the reply to a later probe
+	Corrupt       uint64       // packets that claimed to be replies and failed the check, or whose claimed Processing cannot be true
+	Stray         uint64       // replies to probes that we did not send
+	TooLate       uint64       // replies to a probe that was given up: Patience had passed, or it had been refused
+	Rejected      uint64       // probes that a router or the peer refused; each of them is Lost too
+	RejectedBy    []netip.Addr // who refused, each address once, at most 8
+	SenderLate    uint64       // probes that are Unsent because this program woke more than one interval after they were due
+	ReceiveErrors uint64       // errors of the receiving socket that told of no probe
+	FirstError    string       // the first error of a send, of a receive or of a refused probe, "" if none
 }
+
+// Defaults and limits of Options.
+const (
+	DefaultInterval = 100 * time.Millisecond
+	DefaultDeadline = 10 * time.Second
+	// MinInterval bounds what a Tracker must remember: Patience / MinInterval probes.
+	MinInterval = 100 * time.Microsecond
+	// Patience is how long after its sending a probe is given up for lost at the latest. A reply after it counts in Tally.TooLate.
+	Patience = 30 * time.Second
+)
 
 // Options are the settings that all kinds of probe share. The zero value is useful.
 type Options struct {
-	Interval time.Duration // between due times; 0 means 100 ms
-	Deadline time.Duration // a reply after it is Late; 0 means 10 s
+	Interval time.Duration // between due times; 0 means DefaultInterval
+	Deadline time.Duration // a reply after it is Late; 0 means DefaultDeadline
 	Socket   host.Options  // mark, source address, device
+}
+
+// WithDefaults returns o with its zero fields filled in, or an error that names the field that is out of range.
+func (o Options) WithDefaults() (Options, error) {
+	if o.Interval == 0 {
+		o.Interval = DefaultInterval
+	}
+	if o.Deadline == 0 {
+		o.Deadline = DefaultDeadline
+	}
+	if o.Interval < MinInterval {
+		return o, fmt.Errorf("probe interval %v: want at least %v", o.Interval, MinInterval)
+	}
+	if o.Deadline < 0 || o.Deadline > Patience {
+		return o, fmt.Errorf("probe deadline %v: want more than 0 and at most %v", o.Deadline, Patience)
+	}
+	return o, nil
 }

@@ -10,7 +10,8 @@ import (
 // Transport sends probes of one kind and hears their replies. Send and Receive are called from one goroutine each, at the
 // same time; Close makes a waiting Receive return. Run closes it.
 type Transport interface {
-	// Send sends probe seq and returns the stamp taken just before it left. An error means that nothing was sent.
+	// Send sends probe seq and returns the stamp taken just before it left. An error means that nothing was sent. Run calls it
+	// with 0, 1, 2, ... and leaves out those that it woke too late for.
 	Send(seq uint64) (time.Time, error)
 	// Receive waits for the next packet that concerns a probe. After Wake or Close it returns an error that wraps
 	// os.ErrDeadlineExceeded or net.ErrClosed; any other error is counted and Receive is called again.
@@ -24,7 +25,7 @@ type Transport interface {
 type Reply struct {
 	Kind  ReplyKind
 	Seq   uint64    // the probe that it concerns; meaningless for Corrupt and Stray
-	At    time.Time // when it arrived, on the host's clock
+	At    time.Time // Answer: when it arrived, on the host's clock; the zero Time where that cannot be told, and the probe is then Invalid
 	Stamp host.Stamp
 	// Processing is the time that the peer held the probe, as the peer tells it; 0 where it does not.
 	Processing time.Duration
@@ -33,8 +34,8 @@ type Reply struct {
 	HasOneWay bool
 	// Verdicts tells of other probes: where the peer reports which ones reached it. Valid until the next Receive.
 	Verdicts []Verdict
-	By       netip.Addr // Rejected: who refused
-	Err      error      // Rejected: why
+	By       netip.Addr // Rejected: who refused, the zero Addr where that is not known
+	Err      error      // Rejected and NotSent: why
 }
 
 // Verdict is the peer's word on an earlier probe without a reply: whether it reached the peer. A probe whose reply comes
@@ -53,4 +54,5 @@ const (
 	Rejected                  // an ICMP error about probe Seq
 	Corrupt                   // looks like a reply of ours, and fails the check
 	Stray                     // somebody else's, or to a probe never sent
+	NotSent                   // probe Seq, which Send had taken, could not be sent after all
 )
