@@ -1,0 +1,62 @@
+package irtt
+
+import (
+	"crypto/hmac"
+	"crypto/md5"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"strings"
+)
+
+// Authenticator computes and checks the HMAC-MD5 (RFC 2104) of datagrams with one key. It allocates nothing per datagram and is not safe for
+// concurrent use.
+type Authenticator struct {
+	mac hash.Hash
+	sum [md5.Size]byte
+}
+
+// NewAuthenticator returns an Authenticator for a key, or nil for an empty one.
+func NewAuthenticator(key []byte) *Authenticator {
+	if len(key) == 0 {
+		return nil
+	}
+	return &Authenticator{mac: hmac.New(md5.New, key)}
+}
+
+// Sign fills in the HMAC of a datagram that has FlagHMAC and is at least HeaderSize(FlagHMAC) bytes long.
+func (a *Authenticator) Sign(datagram []byte) {
+	copy(datagram[hmacOffset:hmacOffset+hmacSize], a.compute(datagram))
+}
+
+// Verify reports whether the datagram has FlagHMAC and the right HMAC.
+func (a *Authenticator) Verify(datagram []byte) bool {
+	f, err := ParseHeader(datagram)
+	if err != nil || f&FlagHMAC == 0 {
+		return false
+	}
+	return hmac.Equal(datagram[hmacOffset:hmacOffset+hmacSize], a.compute(datagram))
+}
+
+// compute returns the HMAC over the datagram with the HMAC's own place zero, valid until the next call.
+func (a *Authenticator) compute(datagram []byte) []byte {
+	a.mac.Reset()
+	a.mac.Write(datagram[:hmacOffset])
+	clear(a.sum[:])
+	a.mac.Write(a.sum[:])
+	a.mac.Write(datagram[hmacOffset+hmacSize:])
+	return a.mac.Sum(a.sum[:0])
+}
+
+// ParseKey returns the key that a user's text names: the bytes of its hexadecimal digits where it begins with 0x, otherwise its own bytes.
+func ParseKey(text string) ([]byte, error) {
+	digits, ok := strings.CutPrefix(text, "0x")
+	if !ok {
+		return []byte(text), nil
+	}
+	key, err := hex.DecodeString(digits)
+	if err != nil {
+		return nil, fmt.Errorf("HMAC key beginning with 0x: %w; give an even number of hexadecimal digits", err)
+	}
+	return key, nil
+}
