@@ -45,8 +45,9 @@ type Network interface {
 	// ListenTCP listens at an address, or on all addresses of its family where the address is 0.0.0.0 or ::. An IPv6
 	// listener takes no IPv4 connections.
 	ListenTCP(ctx context.Context, at netip.AddrPort, o Options) (net.Listener, error)
-	// DialUDP opens a connected UDP socket: Send's address is ignored, only the peer's datagrams are received, and an
-	// ICMP error about them is returned by Send or Receive as an error that wraps a *RejectedError where its sender is known.
+	// DialUDP opens a connected UDP socket: Send's address is ignored, and only the peer's datagrams are received. An ICMP error about
+	// what was sent comes from Receive, as a Datagram with Rejected set; on a stack that does not tell which packet it was
+	// about, as an error that wraps a *RejectedError.
 	DialUDP(ctx context.Context, to netip.AddrPort, o Options) (PacketConn, error)
 	// ListenUDP opens an unconnected UDP socket. Datagram.To tells which of the host's addresses a datagram was sent to,
 	// and SendFrom answers from there.
