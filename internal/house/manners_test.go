@@ -36,7 +36,7 @@ var bans = []ban{
 	{measuring, "time", regexp.MustCompile(`^(Now|Since|Until|Sleep|After|AfterFunc|Tick|NewTimer|NewTicker)$`),
 		"all time comes from internal/host.Clock"},
 	{measuring, "context", regexp.MustCompile(`^With(Timeout|Deadline)(Cause)?$`), "use host.WithTimeout or host.WithDeadline"},
-	{measuring, "net", regexp.MustCompile(`^(Dial.*|Listen.*|Resolve.*|Lookup.*|Default.*|Dialer|Resolver|FileConn|FileListener|FilePacketConn)$`),
+	{measuring, "net", regexp.MustCompile(`^(Dial.*|Listen(|TCP|UDP|IP|Unix|Unixgram|MulticastUDP|Packet|Config)|Resolve.*|Lookup.*|Default.*|File.*)$`),
 		"all sockets and look-ups come from internal/host.Network"},
 	{measuring, "net/http", nil, "it opens sockets of its own"},
 	{measuring, "os/exec", nil, "a measurement runs no other program"},
@@ -62,6 +62,10 @@ type leave struct {
 
 var leaves = []leave{
 	{"internal/facility/facility.go", "os", "it asks for the one variable that says what a test machine must have"},
+	{"servers/lab/clock.go", "time", "in real time the lab is its host's clock"},
+	{"servers/lab/lab.go", "time", "in real time the lab is its host's clock"},
+	{"servers/lab/sleeper.go", "time", "in real time the lab's driver sleeps until packets are due"},
+	{"servers/lab/virtual.go", "time", "virtual time stands still while the operating system answers in real time"},
 }
 
 // file is a parsed file of the module.
@@ -280,7 +284,8 @@ func TestBadMannersAreFound(t *testing.T) {
 		"a variable named like a package":        {"probe/a.go", `import _ "time"; func f(time interface{ Now() int }) { _ = time.Now() }`, 0},
 		"a context with the kernel's timer":      {"load/a.go", `import "context"; func f() { context.WithTimeout(nil, 1) }`, 1},
 		"a socket in servers":                    {"servers/irtt/a.go", `import "net"; func f() { net.ListenPacket("udp", "") }`, 1},
-		"a resolver in the root":                 {"a.go", `import "net"; var r net.Resolver`, 1},
+		"a resolver in the root":                 {"a.go", `import "net"; var r = net.DefaultResolver`, 1},
+		"a listener's type":                      {"load/a.go", `import "net"; var c net.Listener`, 0},
 		"a connection's type":                    {"load/a.go", `import "net"; var c net.Conn`, 0},
 		"a socket package in report":             {"report/a.go", `import "net"; var c net.Conn`, 1},
 		"the environment in probe":               {"probe/a.go", `import "os"; func f() { _ = os.Getenv("X") }`, 1},
