@@ -1,0 +1,118 @@
+package bufferbloat
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"bufferbloat/load"
+)
+
+// highestRTT returns the highest RTT of the probes sent at or after from.
+func (r *recorder) highestRTT(from time.Duration) (high time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.rec.Probes {
+		for _, s := range r.rec.Probes[i].Samples {
+			if s.Sent >= from {
+				high = max(high, s.RTT)
+			}
+		}
+	}
+	return high
+}
+
+// window is Recording.window of the recording so far.
+func (r *recorder) window(p Phase) (from, to time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rec.window(p)
+}
+
+// judge returns the findings that the recording so far calls for.
+func (r *recorder) judge() []Finding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append(r.rec.judgeFlows(), r.rec.judgeProbes()...)
+}
+
+// judgeFlows says which flows are missing, and what weakens the figures of the others.
+func (r *Recording) judgeFlows() (found []Finding) {
+	for _, ph := range r.Plan.Phases {
+		if ph.Kind != Load {
+			continue
+		}
+		for _, d := range []load.Direction{load.Download, load.Upload} {
+			var all, failed int
+			var errs, warnings []string
+			for _, f := range r.Flows {
+				if f.Phase != ph.Name || f.Direction != d {
+					continue
+				}
+				all++
+				if f.Error != "" {
+					failed++
+					errs = addOnce(errs, f.Error)
+				}
+				if f.Result.Warning != "" {
+					warnings = addOnce(warnings, f.Result.Warning)
+				}
+			}
+			switch {
+			case failed == 0:
+			case failed == all:
+				found = append(found, Finding{"load_failed", Voids, ph.Name, fmt.Sprintf("%v: none of the %d streams ran to its end: %s", d, all, brief(errs))})
+			default:
+				found = append(found, Finding{"streams_missing", Weakens, ph.Name,
+					fmt.Sprintf("%v: %d of %d streams ran to their end: %s", d, all-failed, all, brief(errs))})
+			}
+			if len(warnings) > 0 {
+				found = append(found, Finding{"flow_warning", Weakens, ph.Name, fmt.Sprintf("%v: %s", d, brief(warnings))})
+			}
+		}
+	}
+	return found
+}
+
+// judgeProbes says what the probes met beside loss.
+func (r *Recording) judgeProbes() (found []Finding) {
+	for _, s := range r.Probes {
+		add := func(code string, severity Severity, format string, args ...any) {
+			found = append(found, Finding{Code: code, Severity: severity, Text: s.Name + " probes: " + fmt.Sprintf(format, args...)})
+		}
+		if s.Reason != "" {
+			add("probe_fallback", Note, "used because %s", s.Reason)
+		}
+		if s.Error != "" {
+			add("probe_ended", Weakens, "%s", s.Error)
+		}
+		if n := s.Tally.Rejected; n > 0 {
+			by := make([]string, len(s.Tally.RejectedBy))
+			for i, a := range s.Tally.RejectedBy {
+				by[i] = a.String()
+			}
+			add("probe_rejected", Weakens, "%d were refused by %s: %s", n, strings.Join(by, ", "), s.Tally.FirstError)
+		}
+		if s.Tally.Corrupt > 0 {
+			add("probe_corrupt", Note, "%d packets failed the check and were not counted", s.Tally.Corrupt)
+		}
+	}
+	return found
+}
+
+func addOnce(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+// brief joins the first few of a list.
+func brief(list []string) string {
+	const few = 3
+	if len(list) > few {
+		return strings.Join(list[:few], "; ") + fmt.Sprintf("; and %d more", len(list)-few)
+	}
+	return strings.Join(list, "; ")
+}

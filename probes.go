@@ -1,0 +1,154 @@
+package bufferbloat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"bufferbloat/internal/host"
+	"bufferbloat/probe"
+	"bufferbloat/probe/icmp"
+	"bufferbloat/probe/irtt"
+	"bufferbloat/probe/tcp"
+)
+
+// openProbe is a series that is ready to be sent.
+type openProbe struct {
+	series    ProbeSeries
+	options   probe.Options
+	transport probe.Transport
+}
+
+// openProbes makes the plan's probes ready, and finds out before the load which of them can work here.
+func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
+	defer func() {
+		if err != nil {
+			for _, p := range open {
+				p.transport.Close()
+			}
+		}
+	}()
+	for _, pp := range r.plan.Probes {
+		var p openProbe
+		if pp.Kind == Auto {
+			p, err = r.openBest(ctx, pp)
+		} else {
+			p, err = r.open(ctx, pp, pp.Kind)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return open, context.Cause(ctx)
+		case err != nil && pp.Optional:
+			r.notes = append(r.notes, Finding{Code: "probe_left_out", Severity: Note, Text: fmt.Sprintf("no %s probe: %v", pp.Name, err)})
+		case err != nil:
+			return open, fmt.Errorf("probe %s: %w", pp.Name, err)
+		case pp.Optional && hasKind(open, p.series.Kind):
+			p.transport.Close()
+		default:
+			open = append(open, p)
+		}
+	}
+	return open, nil
+}
+
+func hasKind(open []openProbe, kind string) bool {
+	for _, p := range open {
+		if p.series.Kind == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// openBest opens the best kind that works: ICMP, where it is permitted and answered; else irtt, else TCP, with the reason why. These two go to
+// the server, whoever was to be pinged, because nobody else is sure to answer them.
+func (r *run) openBest(ctx context.Context, pp ProbePlan) (openProbe, error) {
+	p, err := r.open(ctx, pp, ICMP)
+	if err == nil {
+		if r.answered(ctx, p) {
+			return r.open(ctx, pp, ICMP) // anew: the try's transport is spent
+		}
+		err = fmt.Errorf("%v does not answer ICMP echo", p.series.Address)
+	}
+	if ctx.Err() != nil {
+		return openProbe{}, context.Cause(ctx)
+	}
+	if errors.Is(err, os.ErrPermission) {
+		err = fmt.Errorf("ICMP is not permitted here (%w)", err)
+	}
+	why := []string{err.Error()}
+	fallback := pp
+	fallback.Target = ""
+	p, err = r.open(ctx, fallback, IRTT)
+	if err != nil {
+		why = append(why, err.Error())
+		if p, err = r.open(ctx, fallback, TCP); err != nil {
+			return openProbe{}, err
+		}
+	}
+	p.series.Reason = strings.Join(why, "; ")
+	return p, nil
+}
+
+// open makes one series ready.
+func (r *run) open(ctx context.Context, pp ProbePlan, kind ProbeKind) (p openProbe, err error) {
+	target := pp.Target
+	if target == "" {
+		target = r.plan.Server.Host
+	}
+	addr, err := r.target(ctx, target)
+	if err != nil {
+		return p, err
+	}
+	p.options = probe.Options{Interval: pp.Interval, Socket: r.socket()}
+	p.options.Socket.DSCP = pp.DSCP
+	p.series = ProbeSeries{Name: string(kind), Kind: string(kind), Target: target, Address: addr.String(), Interval: pp.Interval,
+		DSCP: pp.DSCP.String(), Primary: pp.Primary}
+	switch kind {
+	case ICMP:
+		p.transport, err = icmp.Dial(ctx, r.h, addr, p.options)
+	case IRTT:
+		dialing, cancel := host.WithTimeout(ctx, r.h, r.patience())
+		defer cancel()
+		p.transport, err = irtt.Dial(dialing, r.h, netip.AddrPortFrom(addr, r.plan.Server.IRTTPort), p.options, irtt.Options{})
+	case TCP:
+		p.transport, err = tcp.Dial(r.h, netip.AddrPortFrom(addr, r.plan.Server.NetperfPort), p.options)
+	default:
+		err = fmt.Errorf("unknown kind %q", kind)
+	}
+	return p, err
+}
+
+// target returns the address to probe: the server's own, or the first of another host's, in the server's family where it has one.
+func (r *run) target(ctx context.Context, name string) (netip.Addr, error) {
+	if name == r.plan.Server.Host {
+		return r.server, nil
+	}
+	addrs, err := r.resolve(ctx, name, host.FamilyOf(r.server))
+	if err != nil && r.plan.Server.Family == 0 {
+		addrs, err = r.resolve(ctx, name, host.AnyFamily)
+	}
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return addrs[0], nil
+}
+
+// patience is how long a host may take to answer before the load: three times the server's TCP handshake, at least a second.
+func (r *run) patience() time.Duration { return min(15*time.Second, max(time.Second, 3*r.info.Setup)) }
+
+// answered reports whether any of a few probes is answered. It closes the transport.
+func (r *run) answered(ctx context.Context, p openProbe) bool {
+	const tries = 3
+	o := p.options
+	o.Interval = 50 * time.Millisecond
+	limited, cancel := host.WithTimeout(ctx, r.h, tries*o.Interval+r.patience())
+	defer cancel()
+	got := false
+	_, _ = probe.Run(limited, limited, r.h, p.transport, o, r.h.Now(), tries, func(s probe.Sample) { got = got || s.Outcome.HasRTT() })
+	return got
+}

@@ -1,0 +1,241 @@
+package bufferbloat
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+
+	"bufferbloat/internal/host"
+	"bufferbloat/load/netperf"
+	"bufferbloat/probe"
+	"bufferbloat/watch"
+)
+
+// RunOptions are what a run needs beside its plan.
+type RunOptions struct {
+	Host       host.Host      // nil is the kernel's network stack and clock
+	Version    string         // of the program, for the recording
+	Started    time.Time      // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
+	Passphrase string         // for the server; it is stored nowhere
+	File       io.Writer      // takes the recording as it grows; nil for none
+	Lab        *LabLink       // what Host emulates, nil where it is real
+	NoCPU      string         // why this host's CPU use says nothing about the run, "" where it does
+	Progress   func(Progress) // called now and then, from one goroutine at a time; nil for none
+}
+
+// Progress says how far a run is.
+type Progress struct {
+	Phase    string
+	Kind     PhaseKind
+	Elapsed  time.Duration // in this phase
+	Length   time.Duration // of this phase, as planned
+	Finished bool          // the phase is over
+}
+
+// Run carries out plan. It first looks at the path without loading it: a server that can't be reached, refuses us or does not answer is an
+// error within seconds. From then on it returns a Recording, whatever happens: what failed stands in it, and a ctx that ends early makes it
+// partial, with the text of ctx's cause as the reason. An error beside a Recording says that the file could not be written.
+func Run(ctx context.Context, plan Plan, o RunOptions) (*Recording, error) {
+	if err := plan.Check(); err != nil {
+		return nil, fmt.Errorf("the plan can't run: %w", err)
+	}
+	if o.Host == nil {
+		o.Host = host.NewKernel()
+	}
+	r := &run{plan: plan, o: o, h: o.Host}
+	if err := r.reach(ctx); err != nil {
+		return nil, err
+	}
+	probes, err := r.openProbes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.measure(ctx, probes)
+}
+
+// run is one run under way.
+type run struct {
+	plan   Plan
+	o      RunOptions
+	h      host.Host
+	server netip.Addr         // the one address that all flows, and the probes of the server, use
+	info   netperf.ServerInfo // what the server said of itself
+	notes  []Finding          // found before the recording began
+	start  time.Time
+	rec    *recorder
+	at     progress
+}
+
+// offset puts a time of the host's clock on the run's time base.
+func (r *run) offset(t time.Time) time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, t.Sub(r.start))
+}
+
+func (r *run) now() time.Duration { return r.offset(r.h.Now()) }
+
+// measure runs the probes through all phases.
+func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, error) {
+	r.start = r.h.Now()
+	r.rec = newRecorder(r.start, r.o.File)
+	r.at.report = r.o.Progress
+	started := r.o.Started
+	if started.IsZero() {
+		started = r.start
+	}
+	r.rec.put(&entry{Head: &head{
+		Schema: FileSchema, Version: r.o.Version, Started: started.Round(0), Plan: r.plan, Client: r.facts(),
+		Path: Path{Host: r.plan.Server.Host, Address: r.server.String(), Family: host.FamilyOf(r.server).String(), Stack: r.h.Name(),
+			Lab: r.o.Lab, Server: r.info.Name, Setup: r.info.Setup},
+	}})
+	for _, f := range r.notes {
+		r.rec.put(&entry{Finding: &f})
+	}
+	for _, p := range probes {
+		r.rec.put(&entry{Series: &p.series})
+	}
+	sending, stopSending := context.WithCancel(ctx)
+	keeping, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
+	var probing, keeper sync.WaitGroup
+	for _, p := range probes {
+		probing.Go(func() { r.probe(ctx, sending, p) })
+	}
+	keeper.Go(func() { r.keep(keeping) })
+	r.phases(ctx)
+	stopSending()
+	probing.Wait()
+	stopKeeping()
+	keeper.Wait()
+	r.rec.flush()
+	for _, f := range r.rec.judge() {
+		r.rec.put(&entry{Finding: &f})
+	}
+	stopped := ""
+	if ctx.Err() != nil {
+		stopped = context.Cause(ctx).Error()
+	}
+	r.rec.put(&entry{End: &end{Ended: r.now(), Stopped: stopped}})
+	return r.rec.finish()
+}
+
+// probe runs one series: it sends until sending is done, listens for a while after it, and gives up at once when ctx is done.
+func (r *run) probe(ctx, sending context.Context, p openProbe) {
+	tally, err := probe.Run(ctx, sending, r.h, p.transport, p.options, r.start, 0, func(s probe.Sample) { r.rec.sample(p.series.Name, s) })
+	e := &seriesEnd{Series: p.series.Name, Tally: tally}
+	if err != nil && ctx.Err() == nil {
+		e.Error = err.Error()
+	}
+	r.rec.flush()
+	r.rec.put(&entry{SeriesEnd: e})
+}
+
+// keep writes out each second what came in, and reads the host's CPU times.
+func (r *run) keep(ctx context.Context) {
+	last, err := watch.CPU()
+	why := r.o.NoCPU
+	if why == "" && err != nil {
+		why = err.Error()
+	}
+	if why != "" {
+		r.rec.put(&entry{CPU: &cpuColumns{Unavailable: why}})
+	}
+	for n := 1; r.h.SleepUntil(ctx, r.start.Add(time.Duration(n)*time.Second)) == nil; n++ {
+		if why == "" {
+			if t, err := watch.CPU(); err == nil {
+				if busy, own := watch.Use(last, t); busy != nil {
+					r.rec.cpuSample(CPUSample{At: r.now(), Busy: busy, Own: own})
+				}
+				last = t
+			}
+		}
+		r.rec.flush()
+		r.at.tick(r.h.Now())
+	}
+}
+
+// phases runs the plan's phases one after the other, until ctx is done.
+func (r *run) phases(ctx context.Context) {
+	var loaded time.Duration // when the last load began
+	for _, ph := range r.plan.Phases {
+		if ctx.Err() != nil {
+			return
+		}
+		began := r.h.Now()
+		p := Phase{Name: ph.Name, Kind: ph.Kind, Start: r.offset(began)}
+		r.rec.put(&entry{Phase: &p})
+		r.at.begin(ph, began)
+		switch ph.Kind {
+		case Load:
+			loaded = p.Start
+			r.load(ctx, ph)
+		case Drain:
+			r.rec.flush()
+			r.sleep(ctx, began.Add(ph.Length+min(r.rec.highestRTT(loaded), maxDrain)))
+		default:
+			r.sleep(ctx, began.Add(ph.Length))
+		}
+		r.rec.flush()
+		p.End = r.now()
+		p.From, p.To = r.rec.window(p)
+		r.rec.put(&entry{Phase: &p})
+		r.at.finish(r.h.Now())
+	}
+}
+
+// maxDrain bounds what the highest RTT of a load adds to the drain after it.
+const maxDrain = 10 * time.Second
+
+// sleep waits until t; phases looks at ctx itself.
+func (r *run) sleep(ctx context.Context, t time.Time) { _ = r.h.SleepUntil(ctx, t) }
+
+func (r *run) facts() HostFacts {
+	f := HostFacts{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Kernel: watch.Kernel()}
+	if r.o.Lab == nil {
+		f.CongestionControl = watch.CongestionControl()
+	}
+	return f
+}
+
+// progress passes on how far the run is. It is safe for concurrent use.
+type progress struct {
+	report func(Progress) // nil for none
+
+	mu    sync.Mutex
+	phase PhasePlan
+	began time.Time
+	live  bool
+}
+
+func (p *progress) begin(ph PhasePlan, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.phase, p.began, p.live = ph, now, true
+	p.tellLocked(now, false)
+}
+
+func (p *progress) tick(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live {
+		p.tellLocked(now, false)
+	}
+}
+
+func (p *progress) finish(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.live = false
+	p.tellLocked(now, true)
+}
+
+func (p *progress) tellLocked(now time.Time, finished bool) {
+	if p.report != nil {
+		p.report(Progress{Phase: p.phase.Name, Kind: p.phase.Kind, Elapsed: now.Sub(p.began), Length: p.phase.Length, Finished: finished})
+	}
+}

@@ -1,0 +1,362 @@
+// Package lab is a client host and a server host with an emulated bottleneck link between them, all inside this process.
+//
+// The two hosts are network stacks of gVisor's netstack; what they say to each other goes through a link.Link per direction. Client and
+// Server return them as implementations of host.Host, so that the same client and server code runs here as on the kernel. No privilege,
+// no device and no network is needed.
+//
+// In real time the link's packets are delivered when their time has come. A driver that the operating system wakes late delivers late,
+// which adds to the delays of that moment; it changes neither the rate nor what the queue does, and Stats tells how late it was. Packets
+// that a host receives carry the time at which the link delivered them (host.LinkStamp), not the time at which the driver came to it.
+//
+// In virtual time both stacks and both hosts share a clock that stands still while anything in the process can run, and jumps to the
+// next event when nothing can. A run then takes as long as its computations do, and its result depends on the seed alone. See Lab.Run
+// for what that asks of the caller.
+//
+// TCP is CUBIC with SACK and RACK as gVisor implements them, always: its Reno collapses on a deep buffer. Nothing negotiates ECN.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"bufferbloat/internal/bitrate"
+	"bufferbloat/servers/lab/link"
+)
+
+// Name is the name that both hosts resolve to the server's addresses.
+const Name = "lab"
+
+// The addresses of the two hosts, from the ranges for documentation (RFC 5737, RFC 3849). Other addresses of 192.0.2.0/24 and
+// 2001:db8::/64 are routed over the link and belong to nobody.
+var (
+	clientIPv4, serverIPv4 = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	clientIPv6, serverIPv6 = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
+)
+
+const (
+	mtu = 1500 // bytes of the largest IP packet
+
+	// Unlimited is a rate that makes a link as fast as the process can go; it has no queue then.
+	Unlimited = bitrate.Bitrate(-1)
+
+	unlimitedBuffer = 64 << 20 // bytes; it holds only what comes between two wakes of the driver
+)
+
+// Config is the link and how it is driven. The zero value is a 20/4 Mbit/s line with 40 ms and a bloated queue, in real time.
+type Config struct {
+	// Down is the rate from server to client, Up the other way, both of IP packets with Overhead. 0 means 20 and 4 Mbit/s.
+	Down, Up bitrate.Bitrate
+	RTT      time.Duration // propagation, both ways together, split evenly; 0 means 40 ms, negative means none
+	Queue    string        // "fifo" or "fq_codel"; "" means "fifo"
+	// Buffer is the depth of a FIFO in time: it holds the bytes that the direction's rate carries in so long. 0 means 250 ms. A direction
+	// whose BufferDown or BufferUp is set takes that many bytes instead. fq_codel has limits of its own.
+	Buffer               time.Duration
+	BufferDown, BufferUp int
+	Overhead             int    // bytes charged per packet beyond IP; 0 means 14, as Linux's qdiscs charge an Ethernet header, negative means none
+	Seed                 uint64 // of port numbers, sequence numbers and fq_codel's hash
+	Virtual              bool   // virtual instead of real time
+}
+
+// Description is a Config with all defaults filled in.
+type Description struct {
+	Carrier    string          // "in process, real time" or "in process, virtual time"
+	Down, Up   bitrate.Bitrate // at the link layer, Overhead included; 0 means unlimited
+	RTT        time.Duration   // propagation, both ways together
+	Queue      string          // "fifo" or "fq_codel"
+	BufferDown int             // bytes of queue, each way
+	BufferUp   int
+	Overhead   int // bytes that the link charges beyond the IP packet
+}
+
+// Lab is two hosts and the link between them. Its methods may be called from any goroutine.
+type Lab struct {
+	config      Config
+	description Description
+	base        time.Time // the clock's origin
+	client      *Host
+	server      *Host
+
+	started atomic.Bool
+	ended   chan struct{} // closed when Run has returned
+	stop    context.CancelFunc
+	done    <-chan struct{} // closed when the lab is over: whatever waits in it gives up
+	over    context.Context
+	calls   sync.WaitGroup // the goroutines of fired timers
+	closing sync.Once
+
+	virtual    atomic.Int64 // time since base, in virtual time
+	delivering atomic.Int64 // while the driver delivers a packet: the time of its arrival; otherwise negative
+	monotonic  atomic.Int64 // the latest time that a stack was told
+	kick       chan struct{}
+	waker      waker // real time only
+
+	mu       sync.Mutex
+	down, up *link.Link
+	arrivals []arrival // what has left the links and is not delivered yet, oldest first
+	timers   timers
+	sequence uint64
+	armed    time.Duration // until when the driver sleeps; 0 while it is awake
+	spare    []*transit
+	lateness Lateness
+	closed   bool
+}
+
+type arrival struct {
+	t      *transit
+	marked bool
+	at     time.Duration
+}
+
+// never is later than every event.
+const never = time.Duration(1<<63 - 1)
+
+// New returns a lab whose link is at rest: packets move and timers fire while Run runs. The caller must call Close. An error names the
+// parameter, its value and its range.
+func New(c Config) (*Lab, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{config: c, base: time.Now(), ended: make(chan struct{}), kick: make(chan struct{}, 1)}
+	if c.Virtual {
+		l.base = virtualEpoch
+	}
+	l.over, l.stop = context.WithCancel(context.Background())
+	l.done = l.over.Done()
+	l.delivering.Store(-1)
+	if err := l.newLinks(); err != nil {
+		l.stop()
+		return nil, err
+	}
+	l.client = l.newHost("client", clientIPv4, clientIPv6, 2*c.Seed)
+	l.server = l.newHost("server", serverIPv4, serverIPv6, 2*c.Seed+1)
+	l.client.nic.out, l.client.nic.peer = l.up, l.server.nic
+	l.server.nic.out, l.server.nic.peer = l.down, l.client.nic
+	for _, h := range []*Host{l.client, l.server} {
+		if err := h.attach(); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Down == 0 {
+		c.Down = 20 * bitrate.Mbit
+	}
+	if c.Up == 0 {
+		c.Up = 4 * bitrate.Mbit
+	}
+	if c.RTT == 0 {
+		c.RTT = 40 * time.Millisecond
+	}
+	if c.Queue == "" {
+		c.Queue = "fifo"
+	}
+	if c.Buffer == 0 {
+		c.Buffer = 250 * time.Millisecond
+	}
+	if c.Overhead == 0 {
+		c.Overhead = link.EthernetOverhead
+	}
+	c.RTT, c.Overhead = max(c.RTT, 0), max(c.Overhead, 0)
+	switch {
+	case c.Queue != "fifo" && c.Queue != "fq_codel":
+		return c, fmt.Errorf("lab queue %q: want fifo or fq_codel", c.Queue)
+	case c.RTT > link.MaxDelay:
+		return c, fmt.Errorf("lab RTT %v: want at most %v", c.RTT, link.MaxDelay)
+	case c.Buffer < 0 || c.Buffer > link.MaxDelay:
+		return c, fmt.Errorf("lab buffer %v: want a time up to %v", c.Buffer, link.MaxDelay)
+	}
+	var err error
+	if c.BufferDown, err = c.bytes("download", c.Down, c.BufferDown); err != nil {
+		return c, err
+	}
+	c.BufferUp, err = c.bytes("upload", c.Up, c.BufferUp)
+	return c, err
+}
+
+// bytes returns the buffer of the direction with this rate.
+func (c Config) bytes(direction string, rate bitrate.Bitrate, set int) (int, error) {
+	if rate != Unlimited && (rate < link.MinRate || rate > link.MaxRate) {
+		return 0, fmt.Errorf("lab %s rate %v: want %v to %v", direction, rate, link.MinRate, link.MaxRate)
+	}
+	switch {
+	case c.Queue == "fq_codel":
+		return link.FQCoDelMemory, nil
+	case set == 0 && rate == Unlimited:
+		set = unlimitedBuffer
+	case set == 0:
+		set = int(min(float64(rate)/8*c.Buffer.Seconds(), link.MaxFIFO))
+	}
+	if set < mtu+c.Overhead || set > link.MaxFIFO {
+		return 0, fmt.Errorf("lab %s buffer of %d bytes: want %d (one packet) to %d; set a longer time or the bytes",
+			direction, set, mtu+c.Overhead, link.MaxFIFO)
+	}
+	return set, nil
+}
+
+func (l *Lab) newLinks() error {
+	c := l.config
+	newLink := func(rate bitrate.Bitrate, delay time.Duration, buffer int, seed uint64) (*link.Link, error) {
+		queue := link.FIFO(buffer)
+		if c.Queue == "fq_codel" {
+			queue = link.FQCoDel(link.FQCoDelOptions{Memory: buffer, Seed: seed})
+		}
+		return link.New(link.Options{Rate: max(rate, 0), Delay: delay, Overhead: c.Overhead, Queue: queue, Drop: l.dropped})
+	}
+	var err error
+	if l.down, err = newLink(c.Down, c.RTT/2, c.BufferDown, 2*c.Seed); err != nil {
+		return fmt.Errorf("download: %w", err)
+	}
+	if l.up, err = newLink(c.Up, c.RTT-c.RTT/2, c.BufferUp, 2*c.Seed+1); err != nil {
+		return fmt.Errorf("upload: %w", err)
+	}
+	carrier := "in process, real time"
+	if c.Virtual {
+		carrier = "in process, virtual time"
+	}
+	l.description = Description{carrier, max(c.Down, 0), max(c.Up, 0), c.RTT, c.Queue, c.BufferDown, c.BufferUp, c.Overhead}
+	return nil
+}
+
+// Client returns the host at 192.0.2.1 and 2001:db8::1. It resolves Name to the server's addresses, IPv4 first.
+func (l *Lab) Client() *Host { return l.client }
+
+// Server returns the host at 192.0.2.2 and 2001:db8::2.
+func (l *Lab) Server() *Host { return l.server }
+
+// Describe returns the link's parameters as they are in effect.
+func (l *Lab) Describe() Description { return l.description }
+
+// Stats is what the lab saw so far: the truth that a measurement through it can be checked against.
+type Stats struct {
+	Down, Up link.Stats
+	// Lateness is how long after its time each packet was delivered, by the driver's own fault; empty in virtual time. Beyond a few
+	// milliseconds the machine was too busy for its delays to be trusted.
+	Lateness Lateness
+	// HostDrops are packets that the link delivered and a stack then threw away, because a socket's buffer was full or nobody wanted it.
+	HostDrops uint64
+}
+
+// Stats returns the counters.
+func (l *Lab) Stats() Stats {
+	l.mu.Lock()
+	s := Stats{Down: l.down.Stats(), Up: l.up.Stats(), Lateness: l.lateness}
+	l.mu.Unlock()
+	for _, h := range []*Host{l.client, l.server} {
+		s.HostDrops += h.stack.Stats().DroppedPackets.Value() + h.stack.Stats().UDP.ReceiveBufferErrors.Value()
+	}
+	return s
+}
+
+// Run drives the link and the clock until ctx is done, and then returns nil; it may be called once. The lab is over with it: its
+// connections return net.ErrClosed, its timers do not fire any more. Let servers and clients end first, so ctx should not be the one
+// that an interrupt ends.
+//
+// In virtual time Run sets GOMAXPROCS to 1 and restores it when it returns, and a second virtual Run in the process waits until the first
+// is over. The clock moves only when every goroutine waits for something: for the lab, for each other, for a timer of the time package, or
+// for a socket of the kernel. Code that runs in the lab must therefore wait on the host's clock only; what it waits for outside is not
+// seen, and virtual time passes it by. A goroutine in a system call (a file being written) is waited for, for at most 50 ms.
+func (l *Lab) Run(ctx context.Context) error {
+	if l.started.Swap(true) {
+		return errors.New("lab: Run was called twice; a lab runs once")
+	}
+	defer close(l.ended)
+	defer l.stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.over, cancel)()
+	if l.config.Virtual {
+		l.runVirtual(ctx)
+		return nil
+	}
+	return l.runReal(ctx)
+}
+
+// Close ends the lab: Run returns, connections and listeners are aborted, and everything that the lab started is gone when Close
+// returns. Closing twice is harmless.
+func (l *Lab) Close() error {
+	l.closing.Do(func() {
+		l.stop()
+		if l.started.Swap(true) {
+			<-l.ended
+		}
+		l.mu.Lock()
+		l.closed = true
+		for _, t := range l.timers {
+			t.index = -1 // a stack that is closed stops its timers, and must not look for them here
+		}
+		l.timers = nil
+		for _, a := range l.arrivals {
+			a.t.pkt.DecRef()
+		}
+		l.arrivals = nil
+		l.down.Drain()
+		l.up.Drain()
+		l.mu.Unlock()
+		l.client.close()
+		l.server.close()
+		l.calls.Wait()
+	})
+	return nil
+}
+
+// errOver is what an operation gets when the lab is over.
+func (l *Lab) errOver() error {
+	return fmt.Errorf("the lab is over: %w", net.ErrClosed)
+}
+
+// dropped is told of each packet that a link gives up. It holds l.mu.
+func (l *Lab) dropped(p link.Packet, _ link.Reason) {
+	t := p.Handle.(*transit)
+	t.pkt.DecRef()
+	l.recycle(t)
+}
+
+// arrived is told of each packet that comes out of a link. It holds l.mu.
+func (l *Lab) arrived(p link.Packet, at time.Duration) {
+	l.arrivals = append(l.arrivals, arrival{p.Handle.(*transit), p.Marked, at})
+}
+
+// next returns when the driver has something to do, never where nothing is pending. The caller holds l.mu.
+func (l *Lab) next() time.Duration {
+	if len(l.arrivals) > 0 {
+		return l.arrivals[0].at
+	}
+	next := never
+	if at, ok := l.down.NextDelivery(); ok {
+		next = min(next, at)
+	}
+	if at, ok := l.up.NextDelivery(); ok {
+		next = min(next, at)
+	}
+	if len(l.timers) > 0 {
+		next = min(next, l.timers[0].at)
+	}
+	return next
+}
+
+// arm makes a sleeping driver wake no later than for the next event. The caller holds l.mu.
+func (l *Lab) arm() {
+	next := l.next()
+	if next >= l.armed {
+		return
+	}
+	l.armed = next
+	if l.waker != nil {
+		l.waker.arm(next - l.elapsed())
+		return
+	}
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}
