@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"bufferbloat"
+	"bufferbloat/internal/bitrate"
+	"bufferbloat/servers/irtt"
+	"bufferbloat/servers/lab"
+	"bufferbloat/servers/netperf"
+)
+
+// defaultQueue is what --lab without a value asks for.
+const defaultQueue = "fifo"
+
+// labFlags are the flags that put an emulated link in the place of a server.
+type labFlags struct {
+	queue    string // "" without --lab
+	down, up bitrate.Bitrate
+	rtt      time.Duration
+	buffer   time.Duration
+	seed     uint64
+	virtual  bool
+	flags    *pflag.FlagSet
+}
+
+func (f *labFlags) register(flags *pflag.FlagSet) {
+	f.down, f.up, f.rtt, f.buffer = 20*bitrate.Mbit, 4*bitrate.Mbit, 40*time.Millisecond, 250*time.Millisecond
+	f.flags = flags
+	flags.StringVar(&f.queue, "lab", "", "measure an emulated link inside this process, with this queue: fifo or fq_codel")
+	flags.Lookup("lab").NoOptDefVal = defaultQueue
+	flags.Var(&f.down, "down", "lab: rate to the client")
+	flags.Var(&f.up, "up", "lab: rate from the client")
+	flags.DurationVar(&f.rtt, "rtt", f.rtt, "lab: propagation delay, both ways together")
+	flags.DurationVar(&f.buffer, "buffer", f.buffer, "lab: depth of the FIFO, as time of its rate")
+	flags.Uint64Var(&f.seed, "seed", 2, "lab: seed of all that is random in it")
+	flags.BoolVar(&f.virtual, "virtual", false, "lab: run in virtual time, as fast as this machine can, and the same each time")
+}
+
+func (f *labFlags) on() bool { return f.queue != "" }
+
+// check says which flag has no meaning without --lab.
+func (f *labFlags) check() error {
+	if f.on() {
+		return nil
+	}
+	for _, name := range []string{"down", "up", "rtt", "buffer", "seed", "virtual"} {
+		if f.flags.Changed(name) {
+			return fmt.Errorf("--%s describes the emulated link; it goes with --lab", name)
+		}
+	}
+	return nil
+}
+
+// config returns the lab's parameters. The lab takes 0 for its defaults and negative values for none.
+func (f *labFlags) config() (lab.Config, error) {
+	c := lab.Config{Down: f.down, Up: f.up, RTT: f.rtt, Queue: f.queue, Buffer: f.buffer, Seed: f.seed, Virtual: f.virtual}
+	switch {
+	case f.down <= 0 || f.up <= 0:
+		return c, errors.New("--down and --up want a rate above 0, as in 20Mbit")
+	case f.rtt < 0 || f.buffer <= 0:
+		return c, errors.New("--rtt wants 0 or more, --buffer more than 0")
+	case f.rtt == 0:
+		c.RTT = -1
+	}
+	return c, nil
+}
+
+// run carries out plan on the kernel's network or, with --lab, on an emulated link that it sets up for as long as the run takes.
+func (f *labFlags) run(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
+	if !f.on() {
+		return bufferbloat.Run(ctx, plan, o)
+	}
+	config, err := f.config()
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	link, err := lab.New(config)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	defer link.Close()
+	d := link.Describe()
+	o.Host = link.Client()
+	o.Lab = &bufferbloat.LabLink{Carrier: d.Carrier, Down: d.Down, Up: d.Up, RTT: d.RTT, Queue: d.Queue,
+		BufferDown: d.BufferDown, BufferUp: d.BufferUp, Overhead: d.Overhead}
+	if f.virtual {
+		o.NoCPU = "the run was in virtual time"
+	}
+	return throughLab(ctx, link, plan, o)
+}
+
+// throughLab runs plan from the lab's client against servers on its other host. The servers and the link end after the run, so that an interrupt
+// still finds them there.
+func throughLab(ctx context.Context, link *lab.Lab, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
+	outlive := context.WithoutCancel(ctx)
+	driving, stopDriving := context.WithCancel(outlive)
+	serving, stopServing := context.WithCancel(outlive)
+	defer stopDriving()
+	defer stopServing()
+	both := func(port uint16) []netip.AddrPort {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), port), netip.AddrPortFrom(netip.IPv6Unspecified(), port)}
+	}
+	ready := make(chan struct{}, 2)
+	tell := func([]netip.AddrPort) { ready <- struct{}{} }
+	var driver errgroup.Group
+	driver.Go(func() error { return link.Run(driving) })
+	servers, serving := errgroup.WithContext(serving)
+	n := &netperf.Server{Options: netperf.Options{Version: o.Version, MaxTests: bufferbloat.MaxFlows, MaxTestsPerAddress: bufferbloat.MaxFlows, Ready: tell}}
+	i := &irtt.Server{Options: irtt.Options{Ready: tell}}
+	servers.Go(func() error { return n.Serve(serving, link.Server(), both(plan.Server.NetperfPort)...) })
+	servers.Go(func() error { return i.Serve(serving, link.Server(), both(plan.Server.IRTTPort)...) })
+	var rec *bufferbloat.Recording
+	err := waitReady(serving, ready, 2)
+	if err == nil {
+		rec, err = bufferbloat.Run(ctx, plan, o)
+	}
+	stopServing()
+	if serr := servers.Wait(); serr != nil && rec == nil {
+		err = fmt.Errorf("the lab's server: %w", serr)
+	}
+	stopDriving()
+	return rec, errors.Join(err, driver.Wait())
+}
+
+// waitReady waits for n signals, or for ctx.
+func waitReady(ctx context.Context, ready <-chan struct{}, n int) error {
+	for range n {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

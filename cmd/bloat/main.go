@@ -1,0 +1,186 @@
+// Command bloat measures bufferbloat: it fills a link with TCP flows while probes sample the delay, and says what the queue did.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"bufferbloat/report"
+)
+
+// version is set by the linker; see the Makefile.
+var version string
+
+// The exit statuses, beside those of signals (128 + n).
+const (
+	statusMeasured = 0
+	statusFailed   = 1 // could not measure
+	statusUsage    = 2
+)
+
+func main() {
+	a := &app{stdout: os.Stdout, stderr: os.Stderr, version: versionText(), terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+	ctx, stop := interruptible(context.Background())
+	status := a.run(ctx, os.Args)
+	stop()
+	os.Exit(status)
+}
+
+// app is the program as its tests see it: no process, no global state.
+type app struct {
+	stdout, stderr io.Writer
+	version        string
+	terminal       bool // stderr is a terminal, so progress may be shown
+
+	status int // of a command that ran; an error overrides it
+}
+
+// run carries out one command line, the program's name first, and returns the exit status.
+func (a *app) run(ctx context.Context, args []string) int {
+	words := args[1:]
+	if name := filepath.Base(args[0]); name == "speedtest" || name == "speedtest.sh" {
+		words = append([]string{"speedtest"}, words...)
+	}
+	root := a.command()
+	root.SetArgs(words)
+	err := root.ExecuteContext(ctx)
+	status := a.status
+	if err != nil {
+		status = statusFailed
+		if u := (*usageError)(nil); errors.As(err, &u) {
+			status = statusUsage
+		}
+		if ctx.Err() == nil || status == statusUsage {
+			fmt.Fprintf(a.stderr, "bloat: %v\n", err)
+		}
+	}
+	if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) && status != statusUsage {
+		status = 128 + int(s.signal)
+		if err != nil {
+			fmt.Fprintf(a.stderr, "bloat: %v before anything was measured\n", s)
+		}
+	}
+	if err != nil && wantsJSON(words) {
+		if err := report.WriteError(a.stdout, a.version, strings.Join(words[:min(1, len(words))], " "), err, status); err != nil {
+			fmt.Fprintf(a.stderr, "bloat: %v\n", err)
+		}
+	}
+	return status
+}
+
+// wantsJSON reports whether a command line asks for JSON. It looks at the words, because a command line that can't be parsed has to be answered
+// with a document too.
+func wantsJSON(words []string) bool {
+	i := slices.Index(words, "--format")
+	return slices.Contains(words, "--json") || slices.Contains(words, "--format=json") || i >= 0 && i+1 < len(words) && words[i+1] == "json"
+}
+
+func (a *app) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "bloat",
+		Short:         "Measure what a link's queue does under load",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &usageError{fmt.Errorf("unknown command %q; see bloat --help", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.AddCommand(a.speedtestCommand(), a.serveCommand(), &cobra.Command{
+		Use: "version", Short: "Print the version", Args: noArguments,
+		Run: func(*cobra.Command, []string) { fmt.Fprintf(a.stdout, "bloat %s\n", a.version) },
+	})
+	return root
+}
+
+// usageError is a command line that asks for what can't be.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return &usageError{fmt.Errorf("unexpected argument %q", args[0])}
+	}
+	return nil
+}
+
+// signalError is the cause of a context that a signal ended.
+type signalError struct{ signal syscall.Signal }
+
+func (e *signalError) Error() string {
+	if e.signal == syscall.SIGINT {
+		return "interrupted"
+	}
+	return "terminated"
+}
+
+// interruptible returns a context that the first SIGINT or SIGTERM ends, with a *signalError as its cause. A second one ends the process at once.
+func interruptible(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case s := <-signals:
+				n, _ := s.(syscall.Signal)
+				if ctx.Err() != nil {
+					os.Exit(128 + int(n))
+				}
+				cancel(&signalError{n})
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel(nil)
+	}
+}
+
+// versionText is the version that the linker set, or what the Go tool knows of the source.
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "devel"
+	}
+	revision, dirty := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "+dirty"
+		}
+	}
+	if revision == "" {
+		return "devel"
+	}
+	return "devel-" + revision + dirty
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bufferbloat"
+	"bufferbloat/internal/dscp"
+	"bufferbloat/report"
+	"bufferbloat/servers/lab"
+)
+
+// speedtestFlags are the flags of bloat speedtest as parsed.
+type speedtestFlags struct {
+	host, ping           string
+	length, idle         seconds
+	streams              int
+	sequential, together bool
+	four, six            bool
+	passphrase           string
+	dscp                 dscp.CodePoint
+	source, device       string
+	interval             seconds
+	probe                string
+	port, irttPort, data uint16
+
+	format  string
+	json    bool
+	output  string
+	against string
+	dryRun  bool
+
+	lab labFlags
+}
+
+func (a *app) speedtestCommand() *cobra.Command {
+	f := &speedtestFlags{length: seconds(30 * time.Second), idle: seconds(5 * time.Second), interval: seconds(100 * time.Millisecond)}
+	cmd := &cobra.Command{
+		Use:   "speedtest -H HOST | --lab",
+		Short: "Download, upload, and the latency meanwhile, as speedtest.sh prints them",
+		Long: `Measures the idle latency, then fills the link with TCP flows, first from and then to a netperf server, while probes
+sample the latency; and prints the table of speedtest.sh. Exit status: 0 measured, 1 could not measure, 2 usage,
+4 measured but void or partial (the reason is in the result), 128+n ended by signal n with the partial result.`,
+		Example: `  bloat speedtest -H netperf.example.net
+  bloat speedtest -H 192.0.2.1 -c -t 60 --json
+  bloat speedtest --lab fq_codel`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if f.lab.on() && len(args) == 1 && f.lab.queue == defaultQueue {
+				f.lab.queue = args[0] // "--lab fq_codel", which the flag parser takes for --lab and an argument
+				return nil
+			}
+			return noArguments(nil, args)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.speedtest(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&f.host, "host", "H", "", "netperf server to load")
+	flags.StringVarP(&f.ping, "ping", "p", "", "host to ping meanwhile (default: the server)")
+	flags.VarP(&f.length, "time", "t", "length of the load in each direction")
+	flags.IntVarP(&f.streams, "number", "n", 5, "TCP streams in each direction")
+	flags.VarP(&f.idle, "idle", "i", "length of the idle baseline before the load; 0 for none")
+	flags.BoolVarP(&f.sequential, "sequential", "s", false, "download, then upload (default)")
+	flags.BoolVarP(&f.together, "concurrent", "c", false, "download and upload at once")
+	flags.BoolVarP(&f.four, "ipv4", "4", false, "use IPv4")
+	flags.BoolVarP(&f.six, "ipv6", "6", false, "use IPv6")
+	flags.StringVarP(&f.passphrase, "passphrase", "Z", "", "passphrase of the server")
+	flags.Var(&f.dscp, "dscp", "mark of flows and probes: a name (EF, CS1) or 0 to 63")
+	flags.StringVar(&f.device, "interface", "", "network device to send through")
+	flags.StringVar(&f.source, "source", "", "local address to send from")
+	flags.Var(&f.interval, "interval", "time between probes")
+	flags.StringVar(&f.probe, "probe", "auto", "auto, icmp, irtt or tcp")
+	flags.Uint16Var(&f.port, "port", 12865, "control port of the netperf server")
+	flags.Uint16Var(&f.data, "data-port", 0, "the server's port for data; 0 lets it choose")
+	flags.Uint16Var(&f.irttPort, "irtt-port", 2112, "port of the irtt server")
+	flags.StringVar(&f.format, "format", "speedtest", "speedtest, table, markdown, csv or json")
+	flags.BoolVar(&f.json, "json", false, "the same as --format json")
+	flags.StringVarP(&f.output, "output", "o", "", "keep the recording in this file")
+	flags.StringVar(&f.against, "against", "", "compare with an earlier recording")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and send nothing")
+	f.lab.register(flags)
+	return cmd
+}
+
+// plan turns the flags into a plan, or says which can't be.
+func (f *speedtestFlags) plan() (bufferbloat.Plan, error) {
+	var none bufferbloat.Plan
+	switch {
+	case f.four && f.six:
+		return none, errors.New("-4 and -6 exclude each other")
+	case f.sequential && f.together:
+		return none, errors.New("-s and -c exclude each other")
+	case f.lab.on() && f.host != "":
+		return none, errors.New("--lab has its own server; leave out -H")
+	case !f.lab.on() && f.host == "":
+		return none, errors.New("name a server with -H HOST, or use --lab to measure an emulated link on this machine")
+	case f.streams < 1 || f.streams > bufferbloat.MaxFlows:
+		return none, fmt.Errorf("-n %d: want 1 to %d streams", f.streams, bufferbloat.MaxFlows)
+	}
+	if err := f.lab.check(); err != nil {
+		return none, err
+	}
+	server := bufferbloat.Server{Host: f.host, NetperfPort: f.port, IRTTPort: f.irttPort, DataPort: f.data, Interface: f.device}
+	if f.lab.on() {
+		server.Host = lab.Name
+	}
+	if f.four {
+		server.Family = 4
+	}
+	if f.six {
+		server.Family = 6
+	}
+	if f.source != "" {
+		source, err := netip.ParseAddr(f.source)
+		if err != nil {
+			return none, fmt.Errorf("--source %q: want an address of this host", f.source)
+		}
+		server.Source = source
+	}
+	plan := bufferbloat.Speedtest(bufferbloat.SpeedtestOptions{Server: server, PingHost: f.ping, Idle: time.Duration(f.idle),
+		Length: time.Duration(f.length), Streams: f.streams, Concurrent: f.together, Interval: time.Duration(f.interval), DSCP: f.dscp,
+		Probe: bufferbloat.ProbeKind(f.probe)})
+	return plan, plan.Check()
+}
+
+// writer returns what writes a result in the format asked for.
+func (f *speedtestFlags) writer() (func(*report.Result, io.Writer) error, error) {
+	if f.json {
+		f.format = "json"
+	}
+	switch f.format {
+	case "speedtest":
+		return (*report.Result).WriteSpeedtest, nil
+	case "table":
+		return (*report.Result).WriteTable, nil
+	case "markdown":
+		return (*report.Result).WriteMarkdown, nil
+	case "csv":
+		return (*report.Result).WriteCSV, nil
+	case "json":
+		return (*report.Result).WriteJSON, nil
+	}
+	return nil, fmt.Errorf("--format %q: want speedtest, table, markdown, csv or json", f.format)
+}
+
+// speedtest runs one speedtest and prints it.
+func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
+	plan, err := f.plan()
+	if err != nil {
+		return &usageError{err}
+	}
+	write, err := f.writer()
+	if err != nil {
+		return &usageError{err}
+	}
+	if f.dryRun {
+		_, err := fmt.Fprint(a.stdout, plan.String())
+		return err
+	}
+	var before *report.Result
+	if f.against != "" {
+		if before, err = readResult(f.against); err != nil {
+			return &usageError{err}
+		}
+	}
+	o := bufferbloat.RunOptions{Version: a.version, Started: time.Now(), Passphrase: f.passphrase}
+	if f.output != "" {
+		file, err := os.Create(f.output)
+		if err != nil {
+			return &usageError{fmt.Errorf("-o: %w", err)}
+		}
+		defer file.Close()
+		o.File = file
+	}
+	if a.terminal {
+		o.Progress = a.dots
+	}
+	rec, err := f.lab.run(ctx, plan, o)
+	if rec == nil {
+		return err
+	}
+	if err != nil {
+		fmt.Fprintf(a.stderr, "bloat: the recording in %s is not whole: %v\n", f.output, err)
+	}
+	result := report.New(rec)
+	a.status = result.Status()
+	if err := write(result, a.stdout); err != nil || before == nil || f.format == "json" {
+		return err
+	}
+	fmt.Fprintln(a.stdout)
+	return report.Improvement(before, result).WriteText(a.stdout)
+}
+
+// readResult reads a recording file for comparison.
+func readResult(path string) (*report.Result, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("--against: %w", err)
+	}
+	defer file.Close()
+	rec, err := bufferbloat.ReadRecording(file)
+	if err != nil {
+		return nil, fmt.Errorf("--against %s: %w", path, err)
+	}
+	return report.New(rec), nil
+}
+
+// dots shows on the terminal how far the run is: a line a phase, a dot a second.
+func (a *app) dots(p bufferbloat.Progress) {
+	switch {
+	case p.Finished:
+		fmt.Fprintln(a.stderr)
+	case p.Elapsed == 0:
+		fmt.Fprintf(a.stderr, "%s, %v ", strings.ToUpper(p.Phase[:1])+p.Phase[1:], p.Length)
+	default:
+		fmt.Fprint(a.stderr, ".")
+	}
+}
