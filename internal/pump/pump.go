@@ -7,10 +7,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"bufferbloat/internal/host"
@@ -114,7 +112,7 @@ type pumping struct {
 // run turns until something ends it.
 func (p *pumping) run(ctx context.Context, turn func(limit int) (int, error)) (Outcome, error) {
 	p.begin = p.clock.Now()
-	release := wake(ctx, func() { _ = p.setDeadline(p.clock.Now().Add(-time.Second)) })
+	release := OnDone(ctx, func() { _ = p.setDeadline(p.clock.Now().Add(-time.Second)) })
 	err := p.loop(ctx, turn)
 	release()
 	_ = p.setDeadline(time.Time{}) // it fails only on a connection that is closed
@@ -158,7 +156,7 @@ func (p *pumping) classify(ctx context.Context, err error) (End, error) {
 		return Stopped, context.Cause(ctx)
 	case errors.Is(err, io.EOF):
 		return Closed, nil
-	case isDeadline(err):
+	case IsDeadline(err):
 		return p.arm(ctx)
 	}
 	return Broken, err
@@ -193,22 +191,8 @@ func (p *pumping) arm(ctx context.Context) (End, error) {
 	return 0, nil
 }
 
-// isDeadline tells a deadline of our own from the stack's verdict that the peer is gone, which calls itself a timeout too.
-func isDeadline(err error) bool {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return true
-	}
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout() && !errors.Is(err, syscall.ETIMEDOUT)
-}
+// ChunkSize is the most bytes that one read or write moves.
+const ChunkSize = chunk
 
-// wake calls f once ctx is done. The returned function ends that; after it f is not running and will not.
-func wake(ctx context.Context, f func()) (release func()) {
-	done := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { defer close(done); f() })
-	return func() {
-		if !stop() {
-			<-done
-		}
-	}
-}
+// Payload returns ChunkSize bytes that mean nothing, the same in every call. They must not be written to.
+func Payload() []byte { return payload() }

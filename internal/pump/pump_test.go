@@ -188,7 +188,7 @@ func TestTheStacksVerdictThatThePeerIsGoneIsNoDeadlineOfOurs(t *testing.T) {
 		{syscall.ECONNRESET, false},
 		{io.EOF, false},
 	} {
-		if got := isDeadline(c.err); got != c.want {
+		if got := IsDeadline(c.err); got != c.want {
 			t.Errorf("%v: got %v, want %v", c.err, got, c.want)
 		}
 	}

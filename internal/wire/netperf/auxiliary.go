@@ -109,3 +109,6 @@ func (c CPUCalibration) AppendTo(b []byte) []byte {
 	w.i32(1, c.CPUs)
 	return w.b
 }
+
+// OurName is the System of a SysInfo that our own server sends; its Release is the program's version.
+const OurName = "bufferbloat"

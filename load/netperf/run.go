@@ -1,0 +1,330 @@
+package netperf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"bufferbloat/internal/host"
+	"bufferbloat/internal/pump"
+	wire "bufferbloat/internal/wire/netperf"
+	"bufferbloat/load"
+)
+
+const (
+	leastGrace = 2 * time.Second
+	maxGrace   = 30 * time.Second
+	// lookEvery is how often an upload's acknowledgements are looked at for the time of the last one and the highest RTT.
+	lookEvery = 100 * time.Millisecond
+	// shortest is the least time that a rate may be made of, beside four round trips.
+	shortest = 500 * time.Millisecond
+)
+
+// errControl is why the data phase ended where the control connection did.
+var errControl = errors.New("the control connection ended")
+
+// running is a flow with its data connection.
+type running struct {
+	*Flow
+	host     host.Host
+	data     net.Conn
+	until    time.Time
+	setup    time.Duration // handshake of the data connection
+	out      load.Result
+	warnings []string
+
+	arrived  chan struct{} // closed when the results reader is done; then these two are valid
+	results  wire.Results
+	noResult error // why there are none
+}
+
+func (r *running) warn(format string, args ...any) {
+	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
+}
+
+// run is the data phase with its helpers. When it returns all of them are gone and both connections are closed or closing.
+func (r *running) run(ctx context.Context) error {
+	phase, stop := context.WithCancelCause(ctx)
+	r.arrived = make(chan struct{})
+	var helpers sync.WaitGroup
+	helpers.Go(func() { r.readResults(stop) })
+	unwake := pump.OnDone(ctx, func() { _ = r.ctl.conn.SetReadDeadline(past(r.host)) })
+	var err error
+	if r.o.Direction == load.Upload {
+		err = r.upload(ctx, phase)
+	} else {
+		err = r.download(ctx, phase)
+	}
+	unwake()
+	r.end(ctx.Err() != nil)
+	_ = r.ctl.conn.SetReadDeadline(past(r.host))
+	stop(nil)
+	helpers.Wait()
+	if ctx.Err() == nil {
+		r.ctl.bye(ctx)
+	}
+	return err
+}
+
+// readResults waits for the server's last message, and ends the data phase if it cannot come any more.
+func (r *running) readResults(stop context.CancelCauseFunc) {
+	defer close(r.arrived)
+	record := make([]byte, wire.Size)
+	n := 0
+	for n < len(record) {
+		m, err := r.ctl.conn.Read(record[n:])
+		n += m
+		if n < len(record) && err != nil {
+			r.noResult = err
+			stop(errControl)
+			return
+		}
+	}
+	r.results, r.noResult = wire.ParseResults(record, r.o.Server.Layout)
+	if r.noResult == nil && r.results.Error != 0 {
+		r.noResult = &RefusedError{Number: r.results.Error}
+		stop(errControl)
+	}
+}
+
+// awaitResults waits for the results, for a while or until ctx is done, and reports whether they came.
+func (r *running) awaitResults(ctx context.Context, wait time.Duration) bool {
+	_ = r.ctl.conn.SetReadDeadline(r.host.Now().Add(wait))
+	if ctx.Err() != nil {
+		_ = r.ctl.conn.SetReadDeadline(past(r.host))
+	}
+	<-r.arrived
+	return r.noResult == nil
+}
+
+// refused returns the error number that came in place of the results, or nil.
+func (r *running) refused() error {
+	var refused *RefusedError
+	if errors.As(r.noResult, &refused) {
+		return refused
+	}
+	return nil
+}
+
+// download reads until its own time is over. What was read is the truth; the server's results only add to it.
+func (r *running) download(ctx, phase context.Context) error {
+	got, err := pump.Receive(phase, r.host, r.data, &r.received, pump.Options{Until: r.until})
+	r.out.Stopped = r.host.Now()
+	r.out.Bytes, r.out.CountedBy, r.out.First, r.out.Last = got.Bytes, load.CountedByReads, got.First, got.Last
+	r.look()
+	r.end(false)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	wait := leastGrace
+	if got.End != pump.TimeUp {
+		wait = r.grace()
+	}
+	if r.awaitResults(ctx, wait) {
+		r.serversWord()
+	}
+	switch {
+	case r.refused() != nil:
+		return r.client.explain(ctx, r.refused())
+	case got.End != pump.TimeUp && r.noResult != nil:
+		return r.client.explain(ctx, gone(err, r.noResult))
+	case got.Bytes == 0:
+		return r.client.explain(ctx, fmt.Errorf("%w in %v of a download", ErrNoData, r.o.Length))
+	case got.End != pump.TimeUp:
+		r.warn("the server ended the download %v before its time", r.until.Sub(r.out.Stopped).Round(time.Millisecond))
+	}
+	r.checkDuration()
+	return nil
+}
+
+// serversWord takes from a download's results what only the sender knows.
+func (r *running) serversWord() {
+	r.out.ServerBytes, r.out.HasServerBytes = r.results.TxBytes, true
+	if r.o.Server.Layout != wire.UnknownLayout {
+		r.out.CongestionControl = r.results.Congestion
+		if r.results.Retransmits >= 0 {
+			r.out.Retransmits, r.out.HasRetransmits = uint64(r.results.Retransmits), true
+		}
+	}
+	r.serverCPU()
+}
+
+func (r *running) serverCPU() {
+	if share := r.results.CPUPercent / 100; r.response.Flags&wire.FlagCPU != 0 && share >= 0 && share <= 1 {
+		r.out.ServerCPU, r.out.HasServerCPU = float64(share), true
+	}
+}
+
+// upload writes until its time is over, then waits until the server has had everything.
+func (r *running) upload(ctx, phase context.Context) error {
+	watching, unwatch := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { r.watch(watching) })
+	defer func() { unwatch(); watcher.Wait() }()
+
+	begin := r.host.Now()
+	sent, err := pump.Send(phase, r.host, r.data, &r.sent, pump.Options{Until: r.until})
+	r.out.Stopped = r.host.Now()
+	r.wrote(sent.Bytes)
+	drained := false
+	var last time.Time
+	if sent.End == pump.TimeUp {
+		last, drained, err = r.drain(ctx, phase)
+	}
+	info, told := r.look()
+	if told {
+		r.out.CongestionControl = info.CongestionControl
+		r.out.Retransmits, r.out.HasRetransmits = info.Retransmits, info.HasRetransmits
+	}
+	unwatch()
+	watcher.Wait()
+	r.end(!drained) // what the server has not had by now will not be waited for
+	r.countAcks(begin, last)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return r.settle(ctx, sent, drained, err)
+}
+
+// countAcks fills in the bytes that the stack knows to have arrived and the time in which they did.
+func (r *running) countAcks(begin, last time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.out.Bytes, r.out.CountedBy = r.acked, load.CountedByAcks
+	r.out.First, r.out.Last = r.first, r.ackAt
+	if !r.acks {
+		// The first byte is known to have arrived no sooner than one round trip after it was sent.
+		r.out.Bytes, r.out.CountedBy = r.writes, load.NotCounted
+		r.out.First, r.out.Last = begin.Add(r.setup), r.out.Stopped
+	}
+	if !last.IsZero() {
+		r.out.Last = last
+		if r.out.First.IsZero() {
+			r.out.First = begin.Add(r.setup)
+		}
+	}
+	if r.out.Last.Before(r.out.First) {
+		r.out.Last = r.out.First
+	}
+}
+
+// settle replaces what the stack knows by the server's own count, and says what is wrong with the flow.
+func (r *running) settle(ctx context.Context, sent pump.Outcome, drained bool, cause error) error {
+	came := r.awaitResults(ctx, r.grace())
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if r.refused() != nil {
+		return r.client.explain(ctx, r.refused())
+	}
+	if !came && !drained && (sent.End != pump.TimeUp || r.controlEnded()) {
+		return r.client.explain(ctx, gone(cause, r.noResult))
+	}
+	rx := r.results.RxBytes
+	switch {
+	case came && rx <= sent.Bytes:
+		r.out.Bytes, r.out.CountedBy = rx, load.CountedByServer
+		r.out.ServerBytes, r.out.HasServerBytes = rx, true
+		r.serverCPU()
+	case came:
+		r.warn("the server says that it received %d bytes of the %d that were sent; its figure is not used", rx, sent.Bytes)
+	case r.out.CountedBy == load.NotCounted:
+		r.warn("the server sent no result, and this stack does not tell what was acknowledged: the bytes are what was sent")
+	default:
+		r.warn("the server sent no result: the bytes are what its stack acknowledged")
+	}
+	switch {
+	case r.out.Bytes == 0:
+		return r.client.explain(ctx, fmt.Errorf("%w at the server in %v of an upload", ErrNoData, r.o.Length))
+	case sent.End != pump.TimeUp:
+		r.warn("the server ended the upload %v before its time", r.until.Sub(r.out.Stopped).Round(time.Millisecond))
+	case came && rx < sent.Bytes:
+		r.warn("the server stopped reading before the end: it took %d of %d bytes", rx, sent.Bytes)
+	case !came && !drained:
+		r.warn("it did not take the end of the data within %v either; what was still queued is not counted", r.grace())
+	}
+	r.checkDuration()
+	return nil
+}
+
+// controlEnded reports whether the control connection was lost, as against silent.
+func (r *running) controlEnded() bool { return r.noResult != nil && !pump.IsDeadline(r.noResult) }
+
+// drain ends the stream and waits for the server to do so too, which it does when it has read everything. It returns when that
+// was, and false if it did not come.
+func (r *running) drain(ctx, phase context.Context) (time.Time, bool, error) {
+	w, ok := r.data.(interface{ CloseWrite() error })
+	if !ok {
+		return time.Time{}, false, fmt.Errorf("half-close: %w", errors.ErrUnsupported)
+	}
+	if err := w.CloseWrite(); err != nil {
+		return time.Time{}, false, err
+	}
+	r.look()
+	var none pump.Counter
+	start := r.host.Now()
+	for {
+		// The grace grows with the RTT, which may still rise while the queue drains.
+		deadline := start.Add(r.grace())
+		got, err := pump.Receive(phase, r.host, r.data, &none, pump.Options{Until: deadline})
+		now := r.host.Now()
+		switch {
+		case got.End == pump.Closed:
+			return now, true, nil
+		case got.End != pump.TimeUp:
+			return time.Time{}, false, err
+		case !now.Before(start.Add(r.grace())):
+			return time.Time{}, false, nil
+		}
+	}
+}
+
+// grace is how long the end of a flow may take: three times the highest smoothed RTT seen plus 2 s, at most 30 s.
+func (r *running) grace() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return min(3*max(r.rtt, r.setup)+leastGrace, maxGrace)
+}
+
+// watch looks at the acknowledgements of an upload until ctx is done: closely until the first one, since that is where the flow's
+// time begins, then now and then.
+func (r *running) watch(ctx context.Context) {
+	step := max(r.setup/8, time.Millisecond)
+	for {
+		r.mu.Lock()
+		if !r.acks {
+			r.mu.Unlock()
+			return
+		}
+		pause := lookEvery
+		if r.first.IsZero() {
+			pause = min(step, lookEvery)
+		}
+		r.mu.Unlock()
+		if r.host.SleepUntil(ctx, r.host.Now().Add(pause)) != nil {
+			return
+		}
+		r.look()
+	}
+}
+
+// checkDuration warns of a figure that is made of too little.
+func (r *running) checkDuration() {
+	if d, least := r.out.Duration(), max(shortest, 4*r.setup); d < least {
+		r.warn("data flowed for %v only, less than %v: too short for a rate",
+			d.Round(time.Microsecond), least.Round(time.Millisecond))
+	}
+}
+
+// gone says that the server is, with the reason of whichever connection knows one.
+func gone(data, control error) error {
+	for _, err := range []error{data, control} {
+		if err != nil && !errors.Is(err, errControl) && !pump.IsDeadline(err) {
+			return fmt.Errorf("%w: %w", ErrServerGone, err)
+		}
+	}
+	return ErrServerGone
+}
