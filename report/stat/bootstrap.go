@@ -85,20 +85,41 @@ func blockLength(n int, tau float64) int {
 	return max(min(int(math.Ceil(b)), (n+3)/4), 1)
 }
 
-// EstimateQuantile returns the q-quantile of x by Rule with an interval from a circular block bootstrap: blocks of successive samples
-// (x is in the order in which they were taken, the end joined to the start) are drawn with replacement until there are as many
-// samples as before, and the quantile is taken again, many times. All randomness comes from src. Its errors are Quantile's.
+// EstimateQuantile is EstimateQuantiles for one quantile.
 func EstimateQuantile(x []time.Duration, q float64, src rand.Source) (Estimate, error) {
-	v, err := Quantile(x, q)
+	e, err := EstimateQuantiles(x, src, q)
 	if err != nil {
 		return Estimate{}, err
 	}
+	return e[0], nil
+}
+
+// EstimateQuantiles returns quantiles of x by Rule with intervals from a circular block bootstrap: blocks of successive samples
+// (x is in the order in which they were taken, the end joined to the start) are drawn with replacement until there are as many
+// samples as before, and the quantiles are taken again, many times. All randomness comes from src. Its errors are Quantile's.
+func EstimateQuantiles(x []time.Duration, src rand.Source, qs ...float64) ([]Estimate, error) {
 	nEff, tau := EffectiveSize(x)
-	e := Estimate{Value: v, N: len(x), NEff: nEff, Block: blockLength(len(x), tau)}
-	e.Resamples = min(max(maxWork/len(x), minResamples), maxResamples)
-	e.draws = resample(x, q, e.Block, e.Resamples, rand.New(src))
-	e.interval()
-	return e, nil
+	out := make([]Estimate, len(qs))
+	for i, q := range qs {
+		v, err := Quantile(x, q)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = Estimate{Value: v, N: len(x), NEff: nEff, Block: blockLength(len(x), tau), Resamples: min(max(maxWork/len(x), minResamples), maxResamples)}
+		out[i].draws = make([]float64, out[i].Resamples)
+	}
+	if len(qs) == 0 {
+		return nil, nil
+	}
+	resample(x, qs, out[0].Block, out[0].Resamples, rand.New(src), func(t int, v []float64) {
+		for i := range out {
+			out[i].draws[t] = v[i]
+		}
+	})
+	for i := range out {
+		out[i].interval()
+	}
+	return out, nil
 }
 
 func (e *Estimate) interval() {
@@ -114,9 +135,9 @@ func bounds(draws []float64) (low, high float64) {
 	return s[int(math.Floor(tail*last))], s[int(math.Ceil((1-tail)*last))]
 }
 
-// resample returns the q-quantile of each resample, in ns. It counts how often each rank was drawn and walks the counts, which
-// spares sorting every resample; TestResampleIsTheQuantileOfItsResample holds it to Quantile.
-func resample(x []time.Duration, q float64, block, times int, r *rand.Rand) []float64 {
+// resample calls took with the quantiles of each resample, in ns; the slice is valid until it returns. It counts how often each rank was drawn
+// and walks the counts, which spares sorting every resample; TestResampleIsTheQuantileOfItsResample holds it to Quantile.
+func resample(x []time.Duration, qs []float64, block, times int, r *rand.Rand, took func(t int, v []float64)) {
 	n := len(x)
 	order := make([]int, n)
 	for i := range order {
@@ -127,12 +148,8 @@ func resample(x []time.Duration, q float64, block, times int, r *rand.Rand) []fl
 	for k, i := range order {
 		rank[i], sorted[k] = k, float64(x[i])
 	}
-	at := q * float64(n-1)
-	k := int(at)
-	frac := at - float64(k)
-	count := make([]int, n)
-	draws := make([]float64, times)
-	for t := range draws {
+	count, v := make([]int, n), make([]float64, len(qs))
+	for t := range times {
 		clear(count)
 		for left := n; left > 0; {
 			start := r.IntN(n)
@@ -141,9 +158,13 @@ func resample(x []time.Duration, q float64, block, times int, r *rand.Rand) []fl
 			}
 			left -= min(block, left)
 		}
-		draws[t] = orderStatistic(sorted, count, k, frac)
+		for i, q := range qs {
+			at := q * float64(n-1)
+			k := int(at)
+			v[i] = orderStatistic(sorted, count, k, at-float64(k))
+		}
+		took(t, v)
 	}
-	return draws
 }
 
 // orderStatistic returns the value at position k+frac of the multiset in which sorted[i] occurs count[i] times.
