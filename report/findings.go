@@ -1,0 +1,228 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	"bufferbloat"
+	"bufferbloat/report/stat"
+)
+
+// busyCore is the share from which a CPU counts as the limit: 5% are left for what sampling smooths over.
+const busyCore = 0.95
+
+// derive adds the findings that the figures call for. One that the recording has already, by code and phase, is not repeated.
+func (r *Result) derive() {
+	recorded := slices.Clone(r.Findings)
+	add := func(code string, severity bufferbloat.Severity, phase, format string, args ...any) {
+		if slices.ContainsFunc(recorded, func(f bufferbloat.Finding) bool { return f.Code == code && f.Phase == phase }) {
+			return
+		}
+		r.Findings = append(r.Findings, bufferbloat.Finding{Code: code, Severity: severity, Phase: phase, Text: fmt.Sprintf(format, args...)})
+	}
+	if why := r.stoppedText(); why != "" {
+		add("stopped", bufferbloat.Weakens, "", "%s; the figures are those of the part that was measured", why)
+	}
+	r.deriveSeries(add)
+	r.deriveBaseline(add)
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		if !p.Reached {
+			continue
+		}
+		p.deriveLoad(add)
+		p.deriveCPU(add)
+		for j := range p.Latency {
+			deriveLatency(p, &p.Latency[j], j == 0, add)
+		}
+	}
+}
+
+// adder adds one finding.
+type adder func(code string, severity bufferbloat.Severity, phase, format string, args ...any)
+
+func (r *Result) deriveSeries(add adder) {
+	if len(r.Series) == 0 {
+		add("no_probes", bufferbloat.Voids, "", "no probe ran, so there is no latency")
+	}
+	for i := range r.Series {
+		s := &r.Series[i]
+		if s.Void {
+			severity := bufferbloat.Weakens
+			if i == 0 {
+				severity = bufferbloat.Voids
+			}
+			add("probes_late", severity, "", "%s probes left up to %s ms late (1%% of them more than %s ms, with one due each %s ms): "+
+				"this host was too busy, and the series does not stand", s.Name, ms(s.LatenessMax), ms(s.LatenessP99), plainMS(s.Interval))
+		}
+		if s.Error != "" {
+			add("probe_ended", bufferbloat.Weakens, "", "%s probes: %s", s.Name, s.Error)
+		}
+		if s.Reason != "" {
+			add("probe_fallback", bufferbloat.Note, "", "%s probes: used because %s", s.Name, s.Reason)
+		}
+		if s.Tally.Duplicates > 0 {
+			add("probe_duplicates", bufferbloat.Note, "", "%s probes: %d further replies to probes that had one; they are not counted", s.Name, s.Tally.Duplicates)
+		}
+	}
+}
+
+func (r *Result) deriveBaseline(add adder) {
+	before, after := r.baseline(bufferbloat.Idle), r.baseline(bufferbloat.After)
+	if before == nil {
+		return
+	}
+	if m := before.Primary().Median; r.nearResolution(m) {
+		add("near_resolution", bufferbloat.Note, before.Name, "the idle median, %s ms, is near what these time stamps tell apart (%s ms): "+
+			"ratios to it are rough", ms(m), ms(r.primary().Resolution))
+	}
+	if r.baselineMoved() {
+		add("baseline_moved", bufferbloat.Weakens, "", "the idle median was %s ms before the load and %s ms after it: what the load added is uncertain by that",
+			ms(before.Primary().Median), ms(after.Primary().Median))
+	}
+	for _, d := range r.Induced {
+		if d.OK && d.Median.High < 0 {
+			add("induced_negative", bufferbloat.Weakens, d.Phase, "the median under load, %s ms, is below the idle one, %s ms: the baseline does not hold",
+				ms(d.Loaded.Median), ms(d.Idle.Median))
+		}
+	}
+}
+
+func (p *Phase) deriveLoad(add adder) {
+	failed := 0
+	for i := range p.Goodput {
+		g := &p.Goodput[i]
+		switch {
+		case !g.OK:
+			failed++
+			add("load_failed", bufferbloat.Voids, p.Name, "%v: %s", g.Direction, g.Why)
+		case g.Flowed < g.Planned:
+			text := fmt.Sprintf("%v: only %d of %d streams carried data", g.Direction, g.Flowed, g.Planned)
+			if errs := flowErrors(g.Flows); errs != "" {
+				text += ": " + errs
+			}
+			add("streams_missing", bufferbloat.Weakens, p.Name, "%s", text)
+		case g.Last-g.First < shortTransfer:
+			add("short_transfer", bufferbloat.Weakens, p.Name, "%v: data flowed for %s only", g.Direction, seconds(g.Last-g.First))
+		}
+		for _, f := range g.Flows {
+			if f.HasServerCPU && f.ServerCPU >= busyCore {
+				add("cpu_server", bufferbloat.Weakens, p.Name, "%v: the server's CPUs were %s busy: the server may be the limit, not the link",
+					g.Direction, percent(f.ServerCPU))
+				break
+			}
+		}
+	}
+	if p.Kind == bufferbloat.Load && !p.UnderLoad && failed < max(1, len(p.Goodput)) {
+		add("load_absent", bufferbloat.Voids, p.Name, "the streams never carried data all at once, so there is no latency under load")
+	}
+}
+
+func (p *Phase) deriveCPU(add adder) {
+	if p.Kind == bufferbloat.Load && p.CPU.OK && p.CPU.Busiest().Mean >= busyCore {
+		add("cpu_client", bufferbloat.Weakens, p.Name, "a CPU of this host was %s busy (this program took %s of all): the host may be the limit, not the link",
+			percent(p.CPU.Busiest().Mean), percent(p.CPU.Own))
+	}
+}
+
+// deriveLatency says what the counts of a series in a phase mean for its figures. What concerns a second series voids nothing.
+func deriveLatency(p *Phase, l *Latency, primary bool, add adder) {
+	if p.Kind == bufferbloat.Load && !p.UnderLoad {
+		return // there is no latency under load to be judged
+	}
+	code := func(c string) string {
+		if primary {
+			return c
+		}
+		return c + "_" + l.Series
+	}
+	c := l.Count
+	switch {
+	case c.Due == 0:
+		severity := bufferbloat.Voids
+		if p.Kind == bufferbloat.After || !primary {
+			severity = bufferbloat.Weakens
+		}
+		add(code("no_samples"), severity, p.Name, "no %s probe was due while it lasted", l.Series)
+		return
+	case l.N == 0:
+		severity := bufferbloat.Voids
+		if !primary {
+			severity = bufferbloat.Weakens
+		}
+		add(code("no_replies"), severity, p.Name, "none of %d %s probes was answered: there is no latency to show", c.Due, l.Series)
+	case l.Few():
+		add(code("few_samples"), bufferbloat.Weakens, p.Name, "%d answered %s probes are too few for percentiles, and no ratio is built on them", l.N, l.Series)
+	case l.N < stat.MinSamples(0.9):
+		add(code("few_samples"), bufferbloat.Note, p.Name, "%d answered %s probes do not bound the 90pct; it takes %d", l.N, l.Series, stat.MinSamples(0.9))
+	}
+	if c.Unsent > 0 {
+		add(code("probes_unsent"), bufferbloat.Weakens, p.Name, "%d of %d %s probes could not be sent; they count neither as sent nor as lost", c.Unsent, c.Due, l.Series)
+	}
+	if c.Invalid > 0 {
+		add(code("probes_invalid"), bufferbloat.Weakens, p.Name, "%d %s probes came back with a time that cannot be true; they are left out", c.Invalid, l.Series)
+	}
+}
+
+// Status is the exit status that the result calls for: 0 measured, 1 could not measure, 4 measured but void or partial; 128 plus Signal where
+// that ended the program.
+func (r *Result) Status() int {
+	if r.Signal != 0 {
+		return 128 + r.Signal
+	}
+	return r.verdict()
+}
+
+func (r *Result) verdict() int {
+	var asked, got, latencies int
+	partial := r.Stopped != "" || r.Truncated
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		for _, g := range p.Goodput {
+			asked++
+			if g.OK {
+				got++
+			}
+			partial = partial || !g.OK || g.Flowed < g.Planned
+		}
+		if p.Kind == bufferbloat.Drain || p.Kind == bufferbloat.After {
+			continue
+		}
+		if l := p.Primary(); l != nil && l.OK() {
+			latencies++
+		} else {
+			partial = true
+		}
+	}
+	for _, f := range r.Findings {
+		partial = partial || f.Severity == bufferbloat.Voids
+	}
+	stopped := r.Stopped != "" || r.Truncated
+	switch {
+	case got == 0 && latencies == 0, asked > 0 && got == 0 && !stopped:
+		return 1
+	case partial:
+		return 4
+	}
+	return 0
+}
+
+// Cause says why nothing was measured, and is "" where something was.
+func (r *Result) Cause() string {
+	if r.verdict() != 1 {
+		return ""
+	}
+	for i := range r.Phases {
+		for _, g := range r.Phases[i].Goodput {
+			if !g.OK {
+				return fmt.Sprintf("%v: %s", g.Direction, g.Why)
+			}
+		}
+	}
+	for _, f := range r.Findings {
+		if f.Severity == bufferbloat.Voids {
+			return f.Text
+		}
+	}
+	return "nothing was measured"
+}

@@ -1,0 +1,146 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"bufferbloat"
+	"bufferbloat/internal/bitrate"
+	"bufferbloat/load"
+	"bufferbloat/report/stat"
+)
+
+// shortTransfer is the span of data below which a goodput is flagged: TCP has hardly left its slow start.
+const shortTransfer = time.Second
+
+// goodputs returns what the flows of a phase delivered, a figure for each direction that was planned or flowed.
+func goodputs(ph *Phase, rec *bufferbloat.Recording) []Goodput {
+	var out []Goodput
+	for _, d := range []load.Direction{load.Download, load.Upload} {
+		g := Goodput{Direction: d, Planned: planned(&rec.Plan, ph.Name, d)}
+		for i := range rec.Flows {
+			if f := &rec.Flows[i]; f.Phase == ph.Name && f.Direction == d {
+				g.Flows = append(g.Flows, newFlow(f, rec.Truncated))
+			}
+		}
+		g.Planned = max(g.Planned, len(g.Flows))
+		if g.Planned == 0 {
+			continue
+		}
+		g.sum()
+		if !ph.Reached && !g.OK {
+			g.Why = "not reached"
+			if stop := stopText(rec.Stopped, rec.Truncated); stop != "" {
+				g.Why = stop + " before it began"
+			}
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+func planned(p *bufferbloat.Plan, phase string, d load.Direction) (n int) {
+	for _, ph := range p.Phases {
+		if ph.Name != phase {
+			continue
+		}
+		for _, f := range ph.Flows {
+			if f.Direction == d {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// newFlow returns a flow with its rate. In a recording that was cut off, a flow without a result has its counter's readings instead:
+// they are what was read or acknowledged.
+func newFlow(f *bufferbloat.Flow, truncated bool) Flow {
+	out := Flow{Name: f.Name, FlowResult: f.Result, Error: f.Error}
+	if n := len(f.Points); truncated && !out.Flowed && n > 1 {
+		first, last := f.Points[0], f.Points[n-1]
+		out.Flowed, out.Bytes, out.First, out.Last = true, last.Bytes, first.At, last.At
+		out.CountedBy = load.CountedByReads
+		if f.Direction == load.Upload {
+			out.CountedBy = load.CountedByAcks
+		}
+	}
+	if out.counted() {
+		out.Rate, out.OK = rate(out.Bytes, out.First, out.Last)
+	}
+	return out
+}
+
+// counted reports whether the flow's bytes are those of a receiver.
+func (f *Flow) counted() bool {
+	return f.Flowed && f.Bytes > 0 && f.CountedBy >= load.CountedByServer && f.CountedBy < load.NotCounted
+}
+
+// rate is false where the time is too short for a rate, or the rate too high to be one.
+func rate(bytes uint64, first, last time.Duration) (bitrate.Bitrate, bool) {
+	d := last - first
+	if d <= 0 || bytes == math.MaxUint64 || float64(bytes)*8/d.Seconds() > 1e15 {
+		return 0, false
+	}
+	return bitrate.Of(bytes, d), true
+}
+
+// sum adds up the flows.
+func (g *Goodput) sum() {
+	shares := make([]float64, 0, g.Planned)
+	uncounted := 0
+	for i := range g.Flows {
+		f := &g.Flows[i]
+		if f.Flowed && !f.counted() {
+			uncounted++
+		}
+		if !f.counted() {
+			continue
+		}
+		if g.Flowed == 0 {
+			g.First, g.Last = f.First, f.Last
+		}
+		g.Flowed++
+		g.First, g.Last = min(g.First, f.First), max(g.Last, f.Last)
+		g.CountedBy = max(g.CountedBy, f.CountedBy)
+		if g.Bytes += f.Bytes; g.Bytes < f.Bytes {
+			g.Bytes = math.MaxUint64 // more than any link carries; rate refuses it
+		}
+		shares = append(shares, float64(f.Bytes))
+	}
+	if g.Planned > 1 {
+		shares = append(shares, make([]float64, g.Planned-len(shares))...)
+		g.Fairness, g.HasFairness = stat.Jain(shares)
+	}
+	switch {
+	case g.Flowed > 0:
+		if g.Rate, g.OK = rate(g.Bytes, g.First, g.Last); !g.OK {
+			g.Why = fmt.Sprintf("%d bytes in %v give no rate", g.Bytes, g.Last-g.First)
+		}
+	case uncounted > 0:
+		g.Why = "nobody counted what arrived"
+	default:
+		g.Why = fmt.Sprintf("none of the %d streams carried data", g.Planned)
+		if errs := flowErrors(g.Flows); errs != "" {
+			g.Why += ": " + errs
+		}
+	}
+}
+
+// flowErrors joins the different errors of flows, the first three of them.
+func flowErrors(flows []Flow) string {
+	var errs []string
+	for _, f := range flows {
+		if f.Error != "" && !slices.Contains(errs, f.Error) {
+			errs = append(errs, f.Error)
+		}
+	}
+	const few = 3
+	if n := len(errs) - few; n > 0 {
+		errs = append(errs[:few], fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(errs, "; ")
+}

@@ -1,0 +1,296 @@
+// Package report turns a Recording into statements, and the statements into text, tables, CSV and JSON.
+//
+// New computes all figures at once; the Write methods print them. Nothing here opens a socket or reads a clock, and equal recordings give
+// equal output to the byte. A figure that could not be measured is absent with its reason and never 0; what weakens or voids a figure
+// stands among the findings. All quantiles follow stat.Rule.
+package report
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"bufferbloat"
+	"bufferbloat/internal/bitrate"
+	"bufferbloat/load"
+	"bufferbloat/probe"
+	"bufferbloat/report/stat"
+)
+
+// Result is what one recording says. Its times are offsets from the run's start.
+type Result struct {
+	Version   string    // of the program that recorded
+	Started   time.Time // wall clock
+	Length    time.Duration
+	Stopped   string // why the run ended before its plan did, "" where it did not
+	Truncated bool   // the recording was cut off
+	// Signal is the number of the signal that ended the program, for Status to say; 0 for none. New does not know it: the program sets it.
+	Signal int
+	Plan   bufferbloat.Plan
+	Path   bufferbloat.Path
+	Client bufferbloat.HostFacts
+
+	Phases   []Phase // in the order of the plan
+	Series   []Series
+	Induced  []Induced // one for each load phase, for the primary series
+	Findings []bufferbloat.Finding
+
+	noCPU string // why this host's CPU use is not known, "" where it is
+}
+
+// Phase is one stretch of the run with its figures. They come from its own time alone.
+type Phase struct {
+	Name    string
+	Kind    bufferbloat.PhaseKind
+	Reached bool // false: the run ended before it began, and there is nothing but a name and a kind
+	Start   time.Duration
+	End     time.Duration
+	// From and To bound the samples that count here: sent at or after From and before To.
+	From, To time.Duration
+	// UnderLoad says that the load stood from From to To. Where it is false in a load phase, the latency is that of an unloaded path.
+	UnderLoad bool
+	Latency   []Latency // one for each series, the primary first; none in a drain
+	Goodput   []Goodput // one for each direction in which flows were planned
+	CPU       CPU
+}
+
+// Primary returns the latency of the primary series, or nil where there is no series.
+func (p *Phase) Primary() *Latency {
+	if len(p.Latency) == 0 {
+		return nil
+	}
+	return &p.Latency[0]
+}
+
+// Count says what became of the probes of one series. Sent is the sum of what follows it; Unsent ones are not part of it.
+type Count struct {
+	Due, Unsent int // Due = Sent + Unsent
+	Sent        int
+	Received    int // in time
+	Late        int // after the deadline; their times count like those received
+	Lost        int // direction unknown
+	LostUp      int // they did not reach the server
+	LostDown    int // the server answered
+	Unfinished  int // no answer yet when listening ended: neither answered nor lost
+	Invalid     int // answered, with a time that cannot be true
+}
+
+// Answered returns the number of probes with a round-trip time.
+func (c Count) Answered() int { return c.Received + c.Late }
+
+// AllLost returns the number of lost probes in whatever direction.
+func (c Count) AllLost() int { return c.Lost + c.LostUp + c.LostDown }
+
+func (c *Count) add(o probe.Outcome) {
+	c.Due++
+	if o == probe.Unsent {
+		c.Unsent++
+		return
+	}
+	c.Sent++
+	switch o {
+	case probe.Received:
+		c.Received++
+	case probe.Late:
+		c.Late++
+	case probe.Lost:
+		c.Lost++
+	case probe.LostUp:
+		c.LostUp++
+	case probe.LostDown:
+		c.LostDown++
+	case probe.Unfinished:
+		c.Unfinished++
+	default:
+		c.Invalid++
+	}
+}
+
+// Latency describes the round-trip times of one series in one phase. Its Summary counts answered probes and lost ones; where it is
+// not OK there are no times.
+type Latency struct {
+	Series  string
+	Kind    string // "icmp", "irtt", "tcp"
+	Primary bool
+	Count   Count
+	stat.Summary
+	MedianRange stat.Estimate // Median and P90 again, with intervals; valid where the Summary is OK
+	P90Range    stat.Estimate
+	Ladder      []stat.Rung
+}
+
+// Goodput is what the flows of one phase delivered in one direction: the bytes that their receivers counted, over the time from the first
+// flow's first data to the last flow's last.
+type Goodput struct {
+	Direction load.Direction
+	OK        bool
+	Why       string // why there is no rate, "" with OK
+	Rate      bitrate.Bitrate
+	Bytes     uint64
+	First     time.Duration
+	Last      time.Duration
+	Flowed    int // flows that delivered data
+	Planned   int
+	CountedBy load.Counter // the weakest of the flows' counters
+	// Fairness is Jain's index over the planned flows' bytes, valid with HasFairness (two flows or more).
+	Fairness    float64
+	HasFairness bool
+	Flows       []Flow
+}
+
+// Flow is one flow with its own rate over its own time.
+type Flow struct {
+	Name string
+	bufferbloat.FlowResult
+	Error string
+	OK    bool // Rate is valid
+	Rate  bitrate.Bitrate
+}
+
+// Series is one series of probes over the whole run, phases or not.
+type Series struct {
+	Name, Kind, Target, Address string
+	Interval                    time.Duration
+	DSCP                        string
+	Primary                     bool
+	Reason                      string // why this kind stands in for a better one
+	Error                       string // why it ended early
+	Count                       Count
+	Tally                       probe.Tally
+	LatenessP99, LatenessMax    time.Duration // of our own sends after their due times; valid with HasLateness
+	HasLateness                 bool
+	Resolution                  time.Duration // the smallest difference that its stamps tell apart
+	Void                        bool          // our own lateness voids the series
+}
+
+// seed makes the bootstrap's draws the same for the same recording.
+const seed = 0x6275666665726273
+
+// New computes all that rec says. It keeps no reference to the samples of rec and modifies nothing.
+func New(rec *bufferbloat.Recording) *Result {
+	r := &Result{Version: rec.Version, Started: rec.Started, Length: rec.Ended, Stopped: rec.Stopped, Truncated: rec.Truncated,
+		Plan: rec.Plan, Path: rec.Path, Client: rec.Client, Findings: slices.Clone(rec.Findings)}
+	if !rec.CPU.Available {
+		r.noCPU = cmp.Or(rec.CPU.Why, "not recorded")
+	}
+	src := rand.NewPCG(seed, 0)
+	order := primaryFirst(rec.Probes)
+	for i := range order {
+		r.Series = append(r.Series, newSeries(order[i]))
+	}
+	for _, ph := range phases(rec) {
+		r.measure(&ph, rec, order, src)
+		r.Phases = append(r.Phases, ph)
+	}
+	r.induce(src)
+	r.derive()
+	return r
+}
+
+// primaryFirst returns the series with the primary one first; the first of all stands in where none is marked.
+func primaryFirst(all []bufferbloat.ProbeSeries) []*bufferbloat.ProbeSeries {
+	var out []*bufferbloat.ProbeSeries
+	for i := range all {
+		out = append(out, &all[i])
+	}
+	slices.SortStableFunc(out, func(a, b *bufferbloat.ProbeSeries) int {
+		switch {
+		case a.Primary == b.Primary:
+			return 0
+		case a.Primary:
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// phases returns the phases of the plan, reached or not, and then what the recording has beyond the plan.
+func phases(rec *bufferbloat.Recording) []Phase {
+	var out []Phase
+	taken := make([]bool, len(rec.Phases))
+	add := func(p bufferbloat.Phase) {
+		out = append(out, Phase{Name: p.Name, Kind: p.Kind, Reached: true, Start: p.Start, End: p.End, From: p.From, To: p.To})
+	}
+	for _, planned := range rec.Plan.Phases {
+		i := slices.IndexFunc(rec.Phases, func(p bufferbloat.Phase) bool { return p.Name == planned.Name })
+		if i < 0 || taken[i] {
+			out = append(out, Phase{Name: planned.Name, Kind: planned.Kind})
+			continue
+		}
+		taken[i] = true
+		add(rec.Phases[i])
+	}
+	for i, p := range rec.Phases {
+		if !taken[i] {
+			add(p)
+		}
+	}
+	return out
+}
+
+// measure fills in the figures of one phase.
+func (r *Result) measure(ph *Phase, rec *bufferbloat.Recording, order []*bufferbloat.ProbeSeries, src rand.Source) {
+	if ph.Kind == bufferbloat.Load {
+		ph.Goodput = goodputs(ph, rec)
+	}
+	if !ph.Reached {
+		ph.CPU.Why = "not reached"
+		return
+	}
+	if ph.Kind == bufferbloat.Load {
+		flowed := slices.ContainsFunc(ph.Goodput, func(g Goodput) bool { return g.Flowed > 0 })
+		ph.UnderLoad = flowed && ph.To > ph.From
+		if !ph.UnderLoad {
+			ph.From, ph.To = ph.Start, ph.End
+		}
+	}
+	ph.CPU = cpuUse(&rec.CPU, ph.From, ph.To)
+	if ph.Kind == bufferbloat.Drain {
+		return
+	}
+	for _, s := range order {
+		ph.Latency = append(ph.Latency, newLatency(s, ph.From, ph.To, src))
+	}
+}
+
+// within reports whether a sample belongs to the time from..to. An unsent one belongs where it was due.
+func within(s *probe.Sample, from, to time.Duration) bool {
+	at := s.Sent
+	if s.Outcome == probe.Unsent {
+		at = s.Due
+	}
+	return at >= from && at < to
+}
+
+// outcome is what a sample counts as: a reply with a negative time is invalid whatever it says.
+func outcome(s *probe.Sample) probe.Outcome {
+	if s.Outcome.HasRTT() && s.RTT < 0 {
+		return probe.Invalid
+	}
+	return s.Outcome
+}
+
+func newLatency(s *bufferbloat.ProbeSeries, from, to time.Duration, src rand.Source) Latency {
+	l := Latency{Series: s.Name, Kind: s.Kind, Primary: s.Primary}
+	var rtts []time.Duration
+	for i := range s.Samples {
+		sample := &s.Samples[i]
+		if !within(sample, from, to) {
+			continue
+		}
+		o := outcome(sample)
+		l.Count.add(o)
+		if o.HasRTT() {
+			rtts = append(rtts, sample.RTT)
+		}
+	}
+	l.Summary = stat.Summarize(rtts, l.Count.AllLost())
+	if l.OK() {
+		e, _ := stat.EstimateQuantiles(rtts, src, 0.5, 0.9) // it fails on no samples alone
+		l.MedianRange, l.P90Range = e[0], e[1]
+		l.Ladder = stat.Ladder(rtts)
+	}
+	return l
+}

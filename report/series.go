@@ -1,0 +1,62 @@
+package report
+
+import (
+	"time"
+
+	"bufferbloat"
+	"bufferbloat/internal/host"
+	"bufferbloat/probe"
+	"bufferbloat/report/stat"
+)
+
+// resolution is what a round-trip time with this stamp on its reply can tell apart. With the kernel's stamp, measured medians were 7 to 32 us
+// above what a capture of the wire gave; with the program's own, 60 to 190 us on a host that was not busy.
+func resolution(s host.Stamp) time.Duration {
+	switch s {
+	case host.KernelStamp:
+		return 20 * time.Microsecond
+	case host.LinkStamp:
+		return time.Nanosecond
+	}
+	return 200 * time.Microsecond
+}
+
+func newSeries(p *bufferbloat.ProbeSeries) Series {
+	s := Series{Name: p.Name, Kind: p.Kind, Target: p.Target, Address: p.Address, Interval: p.Interval, DSCP: p.DSCP, Primary: p.Primary,
+		Reason: p.Reason, Error: p.Error, Tally: p.Tally}
+	var late []time.Duration
+	for i := range p.Samples {
+		sample := &p.Samples[i]
+		o := outcome(sample)
+		s.Count.add(o)
+		if o.HasRTT() {
+			s.Resolution = max(s.Resolution, resolution(sample.Stamp))
+		}
+		if o != probe.Unsent {
+			late = append(late, max(0, sample.Lateness()))
+		}
+	}
+	if d := stat.Summarize(late, 0); d.OK() {
+		s.LatenessP99, s.LatenessMax, s.HasLateness = d.P99, d.Max, true
+		s.Void = s.Interval > 0 && s.LatenessP99 > s.Interval
+	}
+	return s
+}
+
+// series returns the series of that name.
+func (r *Result) series(name string) *Series {
+	for i := range r.Series {
+		if r.Series[i].Name == name {
+			return &r.Series[i]
+		}
+	}
+	return nil
+}
+
+// primary returns the series that the tables show, or nil where there is none.
+func (r *Result) primary() *Series {
+	if len(r.Series) == 0 {
+		return nil
+	}
+	return &r.Series[0]
+}

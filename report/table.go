@@ -1,0 +1,294 @@
+package report
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
+
+	"bufferbloat"
+	"bufferbloat/load"
+	"bufferbloat/report/stat"
+)
+
+// columns are the heads of the table; from the third on they are numbers.
+func columns() []string {
+	return []string{"Phase", "Probe", "Down Mbps", "Up Mbps", "Streams", "N", "Loss %", "Min", "10pct", "Median", "Avg", "90pct", "99pct", "Max", "Induced"}
+}
+
+// rows returns a row for each series of each phase, with the rates of the phase in its first; delays in ms.
+func (r *Result) rows() [][]string {
+	var out [][]string
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		if p.Kind == bufferbloat.Drain {
+			continue
+		}
+		name := printable(p.Name)
+		if p.Kind == bufferbloat.Load && !p.UnderLoad {
+			name += " (no load)"
+		}
+		row := []string{name, none, p.rate(load.Download), p.rate(load.Upload), p.streams()}
+		if len(p.Latency) == 0 {
+			out = append(out, append(row, slices.Repeat([]string{none}, len(columns())-len(row))...))
+			continue
+		}
+		for j := range p.Latency {
+			l := &p.Latency[j]
+			if j > 0 {
+				row = []string{name, "", none, none, none}
+			}
+			row[1] = printable(l.Series)
+			out = append(out, append(slices.Clone(row), l.cells(r.inducedMedian(p.Name, l.Series))...))
+		}
+	}
+	return out
+}
+
+// rate is the goodput in one direction, "-" where there is none.
+func (p *Phase) rate(d load.Direction) string {
+	for i := range p.Goodput {
+		if g := &p.Goodput[i]; g.Direction == d && g.OK {
+			return mbps(g.Rate)
+		}
+	}
+	return none
+}
+
+// streams is "5", or "2 of 5" where some are missing; with both directions, both.
+func (p *Phase) streams() string {
+	var out []string
+	for _, g := range p.Goodput {
+		if g.Flowed == g.Planned {
+			out = append(out, strconv.Itoa(g.Planned))
+		} else {
+			out = append(out, fmt.Sprintf("%d of %d", g.Flowed, g.Planned))
+		}
+	}
+	if len(out) == 0 {
+		return none
+	}
+	return strings.Join(out, " + ")
+}
+
+func (r *Result) inducedMedian(phase, series string) string {
+	for i := range r.Induced {
+		if d := &r.Induced[i]; d.OK && d.Phase == phase && d.Series == series {
+			return signed(d.Median.Value)
+		}
+	}
+	return none
+}
+
+// cells are the columns from N on.
+func (l *Latency) cells(induced string) []string {
+	out := []string{strconv.Itoa(l.N), lossPercent(&l.Summary)}
+	for _, v := range []time.Duration{l.Min, l.P10, l.Median, l.Mean, l.P90, l.P99, l.Max} {
+		if l.OK() {
+			out = append(out, ms(v))
+		} else {
+			out = append(out, none)
+		}
+	}
+	if !l.HasP99 {
+		out[7] = none
+	}
+	return append(out, induced)
+}
+
+// summaryLine says in one line what the table is of.
+func (r *Result) summaryLine() string {
+	started := "(no date)"
+	if !r.Started.IsZero() {
+		started = r.Started.Format("2006-01-02 15:04:05")
+	}
+	line := started + " " + printable(r.Plan.Name) + " against " + printable(r.Path.Host)
+	if s := r.primary(); s != nil {
+		line += fmt.Sprintf(", probing %s (%s, every %s ms)", printable(s.Target), probeKind(s.Kind), plainMS(s.Interval))
+	}
+	return line + "; delays in ms, quantiles " + stat.Rule
+}
+
+// WriteTable prints the result as one table, a row for each series of each phase, with the findings below. Its lines are of ASCII signs, whose
+// width is the same in every locale.
+func (r *Result) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintln(&b, r.summaryLine())
+	r.writeTop(&b, "")
+	right := tw.CellAlignment{PerColumn: append([]tw.Align{tw.AlignLeft, tw.AlignLeft}, slices.Repeat([]tw.Align{tw.AlignRight}, len(columns())-2)...)}
+	t := tablewriter.NewTable(&b,
+		// The library would take the width of ambiguous signs from the environment.
+		tablewriter.WithEastAsian(tw.Off),
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{Symbols: tw.NewSymbols(tw.StyleASCII)})),
+		tablewriter.WithHeaderAutoFormat(tw.Off),
+		tablewriter.WithHeaderAutoWrap(tw.WrapNone), tablewriter.WithRowAutoWrap(tw.WrapNone),
+		tablewriter.WithHeaderAlignmentConfig(right), tablewriter.WithRowAlignmentConfig(right))
+	t.Header(columns())
+	if err := t.Bulk(r.rows()); err != nil {
+		return err
+	}
+	if err := t.Render(); err != nil {
+		return err
+	}
+	for _, f := range r.Findings {
+		fmt.Fprintf(&b, "! %s\n", findingText(f))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeTop prints what a reader must know before the table.
+func (r *Result) writeTop(b *strings.Builder, end string) {
+	if why := r.stoppedText(); why != "" {
+		fmt.Fprintf(b, "Stopped! %s: the table has what was measured until then%s\n", printable(why), end)
+	}
+	if r.Path.Lab != nil {
+		fmt.Fprintf(b, "%s%s\n", labText(r.Path.Lab), end)
+	}
+	for i := range r.Phases {
+		for _, g := range r.Phases[i].Goodput {
+			if g.OK {
+				continue
+			}
+			what := g.Direction.String()
+			if what != r.Phases[i].Name {
+				what = printable(r.Phases[i].Name) + ", " + what
+			}
+			fmt.Fprintf(b, "No result for %s: %s%s\n", what, printable(g.Why), end)
+		}
+	}
+}
+
+// WriteMarkdown prints the result as a Markdown table with the findings as a list below it.
+func (r *Result) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", markdown(r.summaryLine()))
+	var top strings.Builder
+	r.writeTop(&top, "\n")
+	b.WriteString(markdown(top.String()))
+	row := func(cells []string) {
+		for _, c := range cells {
+			fmt.Fprintf(&b, "| %s ", markdown(c))
+		}
+		b.WriteString("|\n")
+	}
+	row(columns())
+	b.WriteString("| --- | --- |" + strings.Repeat(" ---: |", len(columns())-2) + "\n")
+	for _, cells := range r.rows() {
+		row(cells)
+	}
+	if len(r.Findings) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, f := range r.Findings {
+		fmt.Fprintf(&b, "- %s\n", markdown(findingText(f)))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// markdown escapes what Markdown would take for its own; nothing that is printed here means to be markup.
+func markdown(s string) string {
+	return strings.NewReplacer(`\`, `\\`, "|", `\|`, "*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", "[", `\[`, "&", "&amp;").Replace(s)
+}
+
+// WriteCSV prints a row for each series of each phase, for other programs: delays in ms with all their digits, rates in bit/s, loss as a share.
+// A cell without a figure is empty. The findings of the run and of the phase stand in each row by their codes.
+func (r *Result) WriteCSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	_ = c.Write([]string{"version", "started", "host", "address", "status", "stopped", "phase", "kind", "under_load", "series", "probe",
+		"download_bps", "upload_bps", "download_streams", "upload_streams", "streams_planned_down", "streams_planned_up",
+		"due", "sent", "answered", "lost", "unfinished", "unsent", "loss", "rtt_min_ms", "rtt_p10_ms", "rtt_median_ms", "rtt_mean_ms",
+		"rtt_p90_ms", "rtt_p99_ms", "rtt_max_ms", "induced_median_ms", "induced_p90_ms", "findings"}) // errors are kept until Flush
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		if p.Kind == bufferbloat.Drain {
+			continue
+		}
+		if len(p.Latency) == 0 {
+			_ = c.Write(r.record(p, nil))
+		}
+		for j := range p.Latency {
+			_ = c.Write(r.record(p, &p.Latency[j]))
+		}
+	}
+	c.Flush()
+	return c.Error()
+}
+
+// record is one row of the CSV; l is nil where no series ran.
+func (r *Result) record(p *Phase, l *Latency) []string {
+	started := ""
+	if !r.Started.IsZero() {
+		started = r.Started.Format(time.RFC3339Nano)
+	}
+	out := []string{printable(r.Version), started, printable(r.Path.Host), printable(r.Path.Address), strconv.Itoa(r.Status()),
+		printable(stopText(r.Stopped, r.Truncated)), printable(p.Name), printable(string(p.Kind)), strconv.FormatBool(p.UnderLoad)}
+	if l == nil {
+		return append(append(append(out, "", ""), p.rateCells()...), append(slices.Repeat([]string{""}, 16), r.codes(p.Name))...)
+	}
+	out = append(append(out, printable(l.Series), printable(l.Kind)), p.rateCells()...)
+	c := l.Count
+	for _, n := range []int{c.Due, c.Sent, c.Answered(), c.AllLost(), c.Unfinished, c.Unsent} {
+		out = append(out, strconv.Itoa(n))
+	}
+	loss := ""
+	if v, ok := l.Loss(); ok {
+		loss = strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	out = append(out, loss)
+	for _, v := range []struct {
+		d  time.Duration
+		ok bool
+	}{{l.Min, l.OK()}, {l.P10, l.OK()}, {l.Median, l.OK()}, {l.Mean, l.OK()}, {l.P90, l.OK()}, {l.P99, l.HasP99}, {l.Max, l.OK()}} {
+		out = append(out, cell(v.d, v.ok))
+	}
+	induced := []string{"", ""}
+	for i := range r.Induced {
+		if d := &r.Induced[i]; d.Phase == p.Name && d.Series == l.Series {
+			induced = []string{cell(d.Median.Value, d.OK), cell(d.P90.Value, d.OK)}
+		}
+	}
+	return append(append(out, induced...), r.codes(p.Name))
+}
+
+func cell(d time.Duration, ok bool) string {
+	if !ok {
+		return ""
+	}
+	return plainMS(d)
+}
+
+// rateCells are the six columns of rates and streams.
+func (p *Phase) rateCells() []string {
+	out := slices.Repeat([]string{""}, 6)
+	for _, g := range p.Goodput {
+		i := int(g.Direction - load.Download)
+		if i > 1 {
+			continue
+		}
+		if g.OK {
+			out[i] = strconv.FormatInt(int64(g.Rate), 10)
+		}
+		out[2+i], out[4+i] = strconv.Itoa(g.Flowed), strconv.Itoa(g.Planned)
+	}
+	return out
+}
+
+// codes are the findings that concern a phase or the whole run.
+func (r *Result) codes(phase string) string {
+	var out []string
+	for _, f := range r.Findings {
+		if (f.Phase == "" || f.Phase == phase) && !slices.Contains(out, f.Code) {
+			out = append(out, printable(f.Code))
+		}
+	}
+	return strings.Join(out, ";")
+}
