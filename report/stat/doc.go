@@ -5,11 +5,11 @@
 //
 // # What comes from github.com/montanaflynn/stats
 //
-// Percentile, Mean, Min, Max and StandardDeviationPopulation of v0.14.0 give the right values for what they are asked here, as
-// TestLibraryAgreesWithExactValues shows against values computed with exact fractions. The following do not, or follow another
-// rule; TestLibraryDiffersWhereTheDocSaysSo keeps each pair of values true. This package does not call them.
+// Percentile, Mean and StandardDeviationPopulation of v0.14.0 give the right values for what this package asks of them, as
+// TestLibraryAgreesWithExactValues shows against values computed with exact fractions. The following are not right, follow another
+// rule or do not say what they do; TestLibraryDiffersWhereTheDocSaysSo keeps the values true. This package calls none of them so.
 //
-//   - Percentile(x, 0) is an error; type 7 defines it: the minimum. Quantile asks Min there.
+//   - Percentile(x, 0) is an error; type 7 defines it: the minimum, which Quantile returns.
 //   - Quartile, and with it InterQuartileRange, Midhinge, Trimean and QuartileOutliers: the quartiles of 1, 2, 3, 4, 5 are 1.5, 3, 4.5 (medians
 //     of the halves without the middle); type 7 has 2, 3, 4. Quartile of a single value is an error.
 //   - PercentileNearestRank computes its rank in floating point: 64.4% of 250 values is rank 161 (exactly 161.0), and it takes 162.
