@@ -31,8 +31,8 @@ bench:
 	BLOAT_ACCURACY=1 $(GO) test -count=1 -v -timeout 20m -run '^TestAccuracy' ./internal/acceptance
 
 demo: all
-	bin/bloat speedtest --lab fifo -o bin/demo.bloat.json.gz
-	bin/bloat speedtest --lab fq_codel --against bin/demo.bloat.json.gz
+	bin/bloat speedtest --lab fifo --virtual -o bin/demo.bloat.json.gz
+	bin/bloat speedtest --lab fq_codel --virtual --against bin/demo.bloat.json.gz
 
 fuzz:
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file func; do \

@@ -13,25 +13,29 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"bufferbloat"
 	"bufferbloat/report"
 )
 
 // version is set by the linker; see the Makefile.
 var version string
 
-// The exit statuses, beside those of signals (128 + n).
+// The exit statuses of commands that fail; those of a measurement come from its result, and a signal n ends with 128 + n.
 const (
-	statusMeasured = 0
-	statusFailed   = 1 // could not measure
-	statusUsage    = 2
+	statusFailed = 1 // could not measure
+	statusUsage  = 2
 )
 
 func main() {
-	a := &app{stdout: os.Stdout, stderr: os.Stderr, version: versionText(), terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+	a := &app{stdout: os.Stdout, stderr: os.Stderr, version: versionText(), now: time.Now}
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		a.progress = a.dots
+	}
 	ctx, stop := interruptible(context.Background())
 	status := a.run(ctx, os.Args)
 	stop()
@@ -42,9 +46,10 @@ func main() {
 type app struct {
 	stdout, stderr io.Writer
 	version        string
-	terminal       bool // stderr is a terminal, so progress may be shown
+	now            func() time.Time           // wall clock, which names runs
+	progress       func(bufferbloat.Progress) // nil where nobody looks
 
-	status int // of a command that ran; an error overrides it
+	status int // of a command that ran without an error
 }
 
 // run carries out one command line, the program's name first, and returns the exit status.
@@ -56,23 +61,17 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root := a.command()
 	root.SetArgs(words)
 	err := root.ExecuteContext(ctx)
-	status := a.status
-	if err != nil {
-		status = statusFailed
-		if u := (*usageError)(nil); errors.As(err, &u) {
-			status = statusUsage
-		}
-		if ctx.Err() == nil || status == statusUsage {
-			fmt.Fprintf(a.stderr, "bloat: %v\n", err)
-		}
+	if err == nil {
+		return a.status
 	}
-	if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) && status != statusUsage {
-		status = 128 + int(s.signal)
-		if err != nil {
-			fmt.Fprintf(a.stderr, "bloat: %v before anything was measured\n", s)
-		}
+	status := statusFailed
+	if u := (*usageError)(nil); errors.As(err, &u) {
+		status = statusUsage
+	} else if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) {
+		status, err = s.status(), fmt.Errorf("%w before anything was measured", s)
 	}
-	if err != nil && wantsJSON(words) {
+	fmt.Fprintf(a.stderr, "bloat: %v\n", err)
+	if wantsJSON(words) {
 		if err := report.WriteError(a.stdout, a.version, strings.Join(words[:min(1, len(words))], " "), err, status); err != nil {
 			fmt.Fprintf(a.stderr, "bloat: %v\n", err)
 		}
@@ -133,6 +132,9 @@ func (e *signalError) Error() string {
 	}
 	return "terminated"
 }
+
+// status is the exit status of a program that the signal ended.
+func (e *signalError) status() int { return 128 + int(e.signal) }
 
 // interruptible returns a context that the first SIGINT or SIGTERM ends, with a *signalError as its cause. A second one ends the process at once.
 func interruptible(parent context.Context) (context.Context, func()) {

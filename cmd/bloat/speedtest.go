@@ -171,7 +171,7 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 			return &usageError{err}
 		}
 	}
-	o := bufferbloat.RunOptions{Version: a.version, Started: time.Now(), Passphrase: f.passphrase}
+	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase, Progress: a.progress}
 	if f.output != "" {
 		file, err := os.Create(f.output)
 		if err != nil {
@@ -179,9 +179,6 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 		}
 		defer file.Close()
 		o.File = file
-	}
-	if a.terminal {
-		o.Progress = a.dots
 	}
 	rec, err := f.lab.run(ctx, plan, o)
 	if rec == nil {
@@ -192,6 +189,9 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 	}
 	result := report.New(rec)
 	a.status = result.Status()
+	if s := (*signalError)(nil); rec.Stopped != "" && errors.As(context.Cause(ctx), &s) {
+		a.status = s.status()
+	}
 	if err := write(result, a.stdout); err != nil || before == nil || f.format == "json" {
 		return err
 	}
