@@ -103,8 +103,13 @@ func (c *control) readIPv4(kind int32, data []byte) {
 			return
 		}
 		c.ifindex = binary.NativeEndian.Uint32(data)
-		// The second address is the one in the packet's header, which may be a broadcast; the first is ours to answer from.
-		if a := netip.AddrFrom4([4]byte(data[4:8])); !a.IsUnspecified() {
+		// The second address is the one in the packet's header, which may be a broadcast; the first is ours to answer from, and
+		// ping sockets, which hear replies to us alone, leave it zero.
+		a, header := netip.AddrFrom4([4]byte(data[4:8])), netip.AddrFrom4([4]byte(data[8:12]))
+		if a.IsUnspecified() {
+			a = header
+		}
+		if !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 			c.to = a
 		}
 	case unix.IP_RECVERR:

@@ -12,10 +12,16 @@ import (
 // maxName is the longest host name that DNS can carry (RFC 1035 section 2.3.4), in text and without a closing dot.
 const maxName = 253
 
+// maxZone bounds the name of a network device: more than any system gives one (Linux 15 bytes, Windows numbers).
+const maxZone = 64
+
 // Resolve implements Network. A name that no resolver can know (a leading dash, white space, characters of a shell, more
 // than 253 bytes) is refused before anything is asked; the error quotes it with its control characters escaped.
 func (k *Kernel) Resolve(ctx context.Context, name string, family Family) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(name); err == nil {
+		if !isZone(a.Zone()) {
+			return nil, fmt.Errorf("address %q: the zone behind %% is no network device's name", name)
+		}
 		a = a.Unmap()
 		if family != AnyFamily && FamilyOf(a) != family {
 			return nil, fmt.Errorf("%s has no %s address: it is itself an %s address", name, family, FamilyOf(a))
@@ -106,6 +112,16 @@ func checkName(name string) error {
 		}
 	}
 	return nil
+}
+
+// isZone reports whether s can be the name or the number of a network device; "" can.
+func isZone(s string) bool {
+	for i := range len(s) {
+		if !isNameByte(s[i]) && s[i] != ':' && s[i] != '@' {
+			return false
+		}
+	}
+	return len(s) <= maxZone
 }
 
 func isNameByte(c byte) bool {
