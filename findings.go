@@ -30,15 +30,16 @@ func (r *recorder) window(p Phase) (from, to time.Duration) {
 	return r.rec.window(p)
 }
 
-// judge returns the findings that the recording so far calls for.
-func (r *recorder) judge() []Finding {
+// judge returns the findings that the recording so far calls for, of a run that ended early for the reason stopped, "" if it did not.
+func (r *recorder) judge(stopped string) []Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append(r.rec.judgeFlows(), r.rec.judgeProbes()...)
+	return append(r.rec.judgeFlows(stopped), r.rec.judgeProbes()...)
 }
 
-// judgeFlows says which flows are missing, and what weakens the figures of the others.
-func (r *Recording) judgeFlows() (found []Finding) {
+// judgeFlows says which flows are missing, and what weakens the figures of the others. Those that ended because the run was stopped are
+// not missing.
+func (r *Recording) judgeFlows(stopped string) (found []Finding) {
 	for _, ph := range r.Plan.Phases {
 		if ph.Kind != Load {
 			continue
@@ -51,7 +52,7 @@ func (r *Recording) judgeFlows() (found []Finding) {
 					continue
 				}
 				all++
-				if f.Error != "" {
+				if f.Error != "" && f.Error != stopped {
 					failed++
 					errs = addOnce(errs, f.Error)
 				}

@@ -145,7 +145,7 @@ func (r *run) patience() time.Duration { return min(15*time.Second, max(time.Sec
 func (r *run) answered(ctx context.Context, p openProbe) bool {
 	const tries = 3
 	o := p.options
-	o.Interval = 50 * time.Millisecond
+	o.Interval, o.Deadline = 50*time.Millisecond, r.patience()
 	limited, cancel := host.WithTimeout(ctx, r.h, tries*o.Interval+r.patience())
 	defer cancel()
 	got := false

@@ -113,12 +113,12 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	stopKeeping()
 	keeper.Wait()
 	r.rec.flush()
-	for _, f := range r.rec.judge() {
-		r.rec.put(&entry{Finding: &f})
-	}
 	stopped := ""
 	if ctx.Err() != nil {
 		stopped = context.Cause(ctx).Error()
+	}
+	for _, f := range r.rec.judge(stopped) {
+		r.rec.put(&entry{Finding: &f})
 	}
 	r.rec.put(&entry{End: &end{Ended: r.now(), Stopped: stopped}})
 	return r.rec.finish()

@@ -1,0 +1,380 @@
+package bufferbloat_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"bufferbloat"
+	"bufferbloat/internal/bitrate"
+	"bufferbloat/internal/host"
+	"bufferbloat/load"
+	"bufferbloat/probe"
+	"bufferbloat/servers/irtt"
+	"bufferbloat/servers/lab"
+	"bufferbloat/servers/netperf"
+)
+
+// rig is a lab in virtual time with servers on its far host.
+type rig struct {
+	link    lab.Config
+	netperf netperf.Options
+	noIRTT  bool
+	host    func(host.Host) host.Host // what the client's stack is seen through; nil for itself
+	options bufferbloat.RunOptions
+	// progress is called as a run's is, with what stops the netperf server.
+	progress func(p bufferbloat.Progress, stopServer func())
+}
+
+// run carries out plan in the rig.
+func (r rig) run(t *testing.T, ctx context.Context, plan bufferbloat.Plan) (*bufferbloat.Recording, error) {
+	t.Helper()
+	r.link.Virtual = true
+	link, err := lab.New(r.link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	driving, stopDriving := context.WithCancel(context.Background())
+	serving, stopServing := context.WithCancel(context.Background())
+	stopServer := make(chan struct{})
+	var driver, servers errgroup.Group
+	driver.Go(func() error { return link.Run(driving) })
+	ready := make(chan struct{}, 2)
+	tell := func([]netip.AddrPort) { ready <- struct{}{} }
+	r.netperf.Ready = tell
+	any4 := netip.IPv4Unspecified()
+	servers.Go(func() error {
+		ctx, cancel := context.WithCancel(serving)
+		defer cancel()
+		go func() {
+			select {
+			case <-stopServer:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		s := netperf.Server{Options: r.netperf}
+		return s.Serve(ctx, link.Server(), netip.AddrPortFrom(any4, 12865))
+	})
+	wait := 1
+	if !r.noIRTT {
+		wait++
+		servers.Go(func() error {
+			s := irtt.Server{Options: irtt.Options{Ready: tell}}
+			return s.Serve(serving, link.Server(), netip.AddrPortFrom(any4, 2112))
+		})
+	}
+	for range wait {
+		<-ready
+	}
+	o := r.options
+	o.Host = link.Client()
+	if r.host != nil {
+		o.Host = r.host(o.Host)
+	}
+	o.NoCPU = "virtual time"
+	var stopped atomic.Bool
+	if r.progress != nil {
+		o.Progress = func(p bufferbloat.Progress) {
+			r.progress(p, func() {
+				if !stopped.Swap(true) {
+					close(stopServer)
+				}
+			})
+		}
+	}
+	rec, err := bufferbloat.Run(ctx, plan, o)
+	stopServing()
+	if err := servers.Wait(); err != nil {
+		t.Errorf("servers: %v", err)
+	}
+	stopDriving()
+	if err := driver.Wait(); err != nil {
+		t.Errorf("link: %v", err)
+	}
+	if rec != nil {
+		checkInvariants(t, rec)
+	}
+	return rec, err
+}
+
+// plan is a short speedtest of the lab.
+func plan(change ...func(*bufferbloat.SpeedtestOptions)) bufferbloat.Plan {
+	o := bufferbloat.SpeedtestOptions{Server: bufferbloat.Server{Host: lab.Name, NetperfPort: 12865, IRTTPort: 2112}, Idle: 2 * time.Second,
+		Length: 4 * time.Second, Streams: 5, Interval: 100 * time.Millisecond, Probe: bufferbloat.Auto}
+	for _, c := range change {
+		c(&o)
+	}
+	return bufferbloat.Speedtest(o)
+}
+
+// checkInvariants checks what must hold in every recording, however the run went.
+func checkInvariants(t *testing.T, rec *bufferbloat.Recording) {
+	t.Helper()
+	for _, s := range rec.Probes {
+		for i, p := range s.Samples {
+			if p.Seq != uint64(i) {
+				t.Fatalf("%s: sample %d has sequence number %d: a probe has no fate, or two", s.Name, i, p.Seq)
+			}
+			if p.Outcome.HasRTT() != (p.RTT > 0) || p.Sent > rec.Ended || p.Sent+p.RTT > rec.Ended {
+				t.Errorf("%s: %+v in a run of %v", s.Name, p, rec.Ended)
+			}
+		}
+	}
+	for _, f := range rec.Flows {
+		last := uint64(0)
+		if n := len(f.Points); n > 0 {
+			last = f.Points[n-1].Bytes
+		}
+		if f.Result.Flowed && f.Result.CountedBy != load.NotCounted && last > f.Result.Bytes {
+			t.Errorf("%s: %d bytes in all, and %d on the way there", f.Name, f.Result.Bytes, last)
+		}
+		if f.Result.Flowed && (f.Result.First < f.Started || f.Result.Last < f.Result.First) {
+			t.Errorf("%s: times run backwards: %+v", f.Name, f.Result)
+		}
+		if f.Result.CountedBy == load.CountedByReads && f.Result.HasServerBytes && f.Result.Bytes > f.Result.ServerBytes {
+			t.Errorf("%s: %d bytes read of %d sent", f.Name, f.Result.Bytes, f.Result.ServerBytes)
+		}
+	}
+	for i, p := range rec.Phases {
+		if p.From < p.Start || p.To < p.From || p.End < p.To || i > 0 && p.Start < rec.Phases[i-1].End {
+			t.Errorf("phase %+v does not fit the one before it, or its own window does not fit it", p)
+		}
+	}
+}
+
+func finding(rec *bufferbloat.Recording, code string) (bufferbloat.Finding, bool) {
+	i := slices.IndexFunc(rec.Findings, func(f bufferbloat.Finding) bool { return f.Code == code })
+	if i < 0 {
+		return bufferbloat.Finding{}, false
+	}
+	return rec.Findings[i], true
+}
+
+// goodput is the rate of a direction as the report defines it.
+func goodput(rec *bufferbloat.Recording, d load.Direction) bitrate.Bitrate {
+	var bytes uint64
+	var first, last time.Duration
+	for _, f := range rec.Flows {
+		if f.Direction != d || !f.Result.Flowed {
+			continue
+		}
+		if bytes == 0 || f.Result.First < first {
+			first = f.Result.First
+		}
+		bytes, last = bytes+f.Result.Bytes, max(last, f.Result.Last)
+	}
+	return bitrate.Of(bytes, last-first)
+}
+
+func TestARunThroughTheLabHasTrueNumbers(t *testing.T) {
+	var file bytes.Buffer
+	r := rig{options: bufferbloat.RunOptions{File: &file, Version: "test"}}
+	rec, err := r.run(t, t.Context(), plan(func(o *bufferbloat.SpeedtestOptions) { o.Length = 30 * time.Second }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := 1448.0 / 1514 // with TCP time stamps, of frames as Linux's qdiscs count them
+	for d, rate := range map[load.Direction]float64{load.Download: 20e6, load.Upload: 4e6} {
+		if got, want := float64(goodput(rec, d)), rate*payload; got < 0.99*want || got > 1.001*want {
+			t.Errorf("%v: %.3f Mbit/s, want %.3f within 1%%", d, got/1e6, want/1e6)
+		}
+	}
+	for _, f := range rec.Flows {
+		if f.Error != "" || !f.Result.Flowed || len(f.Points) < 250 {
+			t.Errorf("%s: %q, %d points, %+v", f.Name, f.Error, len(f.Points), f.Result)
+		}
+		if f.Direction == load.Upload && (f.Result.CountedBy != load.CountedByServer || f.Result.Bytes != f.Result.ServerBytes) {
+			t.Errorf("%s: an upload that the server did not count: %+v", f.Name, f.Result)
+		}
+	}
+	again, err := bufferbloat.ReadRecording(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec.Started, again.Started = time.Time{}, time.Time{}
+	if !reflect.DeepEqual(again, rec) {
+		t.Error("the file holds another recording than Run returned")
+	}
+}
+
+func TestAServerThatGoesAwayLeavesAPartialRun(t *testing.T) {
+	for _, phase := range []string{"download", "upload"} {
+		r := rig{progress: func(p bufferbloat.Progress, stop func()) {
+			if p.Phase == phase && p.Elapsed >= 2*time.Second {
+				stop()
+			}
+		}}
+		rec, err := r.run(t, t.Context(), plan())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, ok := finding(rec, "load_failed")
+		if !ok || f.Phase != phase || f.Severity != bufferbloat.Voids {
+			t.Errorf("%s: findings %+v do not say that the load failed there", phase, rec.Findings)
+		}
+		if rec.Ended > 40*time.Second {
+			t.Errorf("%s: the run went on for %v", phase, rec.Ended)
+		}
+	}
+}
+
+func TestStreamsThatTheServerRefusesAreNamed(t *testing.T) {
+	rec, err := rig{netperf: netperf.Options{MaxTests: 2}}.run(t, t.Context(), plan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, ok := finding(rec, "streams_missing")
+	if !ok || !strings.Contains(f.Text, "2 of 5 streams") {
+		t.Errorf("findings %+v, want one that says 2 of 5 streams", rec.Findings)
+	}
+	if got := goodput(rec, load.Download); got < 15*bitrate.Mbit {
+		t.Errorf("the two streams that ran carried %v", got)
+	}
+}
+
+func TestAWrongPassphraseIsAnErrorBeforeTheLoad(t *testing.T) {
+	rec, err := rig{netperf: netperf.Options{Passphrase: "right"}, options: bufferbloat.RunOptions{Passphrase: "wrong"}}.run(t, t.Context(), plan())
+	if rec != nil || err == nil || !strings.Contains(err.Error(), "passphrase") {
+		t.Errorf("got %v and %v, want an error about the passphrase", rec, err)
+	}
+}
+
+// noEcho is a host on which ICMP is not permitted.
+type noEcho struct{ host.Host }
+
+func (noEcho) DialEcho(context.Context, netip.Addr, host.Options) (host.EchoConn, error) {
+	return nil, fmt.Errorf("open ICMP socket: %w", os.ErrPermission)
+}
+
+// deafEcho is a host whose echo requests nobody answers.
+type deafEcho struct{ host.Host }
+
+func (d deafEcho) DialEcho(ctx context.Context, _ netip.Addr, o host.Options) (host.EchoConn, error) {
+	return d.Host.DialEcho(ctx, netip.MustParseAddr("192.0.2.99"), o)
+}
+
+func TestAProbeThatCannotWorkIsReplacedAndNamed(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		host   func(host.Host) host.Host
+		noIRTT bool
+		kind   string
+		why    string
+	}{
+		{"ICMP works", nil, false, "icmp", ""},
+		{"ICMP is not permitted", func(h host.Host) host.Host { return noEcho{h} }, false, "irtt", "not permitted"},
+		{"ICMP is not answered", func(h host.Host) host.Host { return deafEcho{h} }, false, "irtt", "does not answer"},
+		{"neither ICMP nor irtt", func(h host.Host) host.Host { return noEcho{h} }, true, "tcp", "not permitted"},
+	} {
+		rec, err := rig{host: c.host, noIRTT: c.noIRTT}.run(t, t.Context(), plan(func(o *bufferbloat.SpeedtestOptions) { o.Length = time.Second }))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		s := rec.Probes[0]
+		if !s.Primary || s.Kind != c.kind || !strings.Contains(s.Reason, c.why) || (c.why == "") != (s.Reason == "") {
+			t.Errorf("%s: the table shows %s probes because %q; want %s because %q", c.name, s.Kind, s.Reason, c.kind, c.why)
+		}
+		if _, ok := finding(rec, "probe_fallback"); ok != (c.why != "") {
+			t.Errorf("%s: findings %+v", c.name, rec.Findings)
+		}
+		answered := 0
+		for _, p := range s.Samples {
+			if p.Outcome == probe.Received {
+				answered++
+			}
+		}
+		if answered < len(s.Samples)*9/10 || answered == 0 {
+			t.Errorf("%s: %d of %d probes answered", c.name, answered, len(s.Samples))
+		}
+	}
+}
+
+func TestICMPThatIsAskedForAndNotPermittedIsAnError(t *testing.T) {
+	_, err := rig{host: func(h host.Host) host.Host { return noEcho{h} }}.run(t, t.Context(),
+		plan(func(o *bufferbloat.SpeedtestOptions) { o.Probe = bufferbloat.ICMP }))
+	if !errors.Is(err, os.ErrPermission) {
+		t.Errorf("got %v, want an error about the permission", err)
+	}
+}
+
+func TestRoundTripsOfSecondsAreMeasured(t *testing.T) {
+	r := rig{link: lab.Config{Down: 2 * bitrate.Mbit, Up: 2 * bitrate.Mbit, RTT: 5200 * time.Millisecond}}
+	rec, err := r.run(t, t.Context(), plan(func(o *bufferbloat.SpeedtestOptions) {
+		o.Idle, o.Length, o.Streams = 3*time.Second, 20*time.Second, 2
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range rec.Probes {
+		for _, p := range s.Samples {
+			if p.Outcome != probe.Received || p.RTT < 5200*time.Millisecond {
+				t.Fatalf("%s: %+v, want all received, after 5.2 s and more", s.Name, p)
+			}
+		}
+	}
+	for _, f := range rec.Flows {
+		if f.Error != "" || !f.Result.Flowed {
+			t.Errorf("%s: %q, flowed %v", f.Name, f.Error, f.Result.Flowed)
+		}
+	}
+}
+
+func TestAFileThatCannotBeWrittenLosesNoResult(t *testing.T) {
+	r := rig{options: bufferbloat.RunOptions{File: brokenWriter{}}}
+	rec, err := r.run(t, t.Context(), plan(func(o *bufferbloat.SpeedtestOptions) { o.Length = time.Second }))
+	if err == nil || rec == nil || len(rec.Flows) != 10 {
+		t.Errorf("got recording %v and error %v, want both", rec != nil, err)
+	}
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
+
+// TestOneFamilyIsKept has a name with an IPv6 address that leads nowhere first.
+func TestOneFamilyIsKept(t *testing.T) {
+	r := rig{host: func(h host.Host) host.Host { return twoFamilies{h} }}
+	rec, err := r.run(t, t.Context(), plan(func(o *bufferbloat.SpeedtestOptions) { o.Length = time.Second }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec.Path.Family != "IPv4" || rec.Path.Address != "192.0.2.2" {
+		t.Errorf("the path is %+v, want IPv4", rec.Path)
+	}
+	for _, s := range rec.Probes {
+		if s.Address != rec.Path.Address {
+			t.Errorf("%s probes go to %s, the flows to %s", s.Name, s.Address, rec.Path.Address)
+		}
+	}
+	if _, ok := finding(rec, "family"); !ok {
+		t.Errorf("findings %+v do not say that IPv6 was given up", rec.Findings)
+	}
+}
+
+// twoFamilies resolves every name to a silent IPv6 address and the lab's IPv4 one.
+type twoFamilies struct{ host.Host }
+
+func (twoFamilies) Resolve(_ context.Context, _ string, f host.Family) ([]netip.Addr, error) {
+	v4 := netip.MustParseAddr("192.0.2.2")
+	if f == host.IPv4 {
+		return []netip.Addr{v4}, nil
+	}
+	return []netip.Addr{netip.MustParseAddr("2001:db8::99"), v4}, nil
+}
+
+var _ net.Conn = (*lab.Conn)(nil) // the lab's connections are what the seam promises
