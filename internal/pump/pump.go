@@ -23,7 +23,7 @@ func (c *Counter) Bytes() uint64 { return c.n.Load() }
 // Options say when a pump ends, beside the end of the connection. The zero value sets no end.
 type Options struct {
 	Until time.Time     // end at this time of the host's clock; the zero time is no bound
-	Idle  time.Duration // end once no byte has moved for this long; 0 is no bound
+	Idle  time.Duration // end once no byte has moved for this long (Send: at most twice as long); 0 is no bound
 	Limit uint64        // end after this many bytes; 0 is no bound
 }
 

@@ -1,0 +1,132 @@
+package netperf
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"bufferbloat/internal/host"
+	wire "bufferbloat/internal/wire/netperf"
+)
+
+// udp asks for a UDP test and returns a socket connected to its data port.
+func (p *peer) udp(r wire.Request, at netip.AddrPort) host.PacketConn {
+	p.Helper()
+	response, err := wire.ParseResponse(p.send(r.AppendTo(nil)).record(5 * time.Second))
+	if err != nil || response.Error != 0 {
+		p.Fatalf("response %+v, %v", response, err)
+	}
+	conn, err := p.host.DialUDP(context.Background(), netip.AddrPortFrom(at.Addr(), response.DataPort), host.Options{})
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// exchange sends n bytes and returns the length of what comes back within a time, or -1.
+func exchange(t *testing.T, h host.Host, conn host.PacketConn, n int, within time.Duration) int {
+	t.Helper()
+	if _, err := conn.Send(make([]byte, n), netip.AddrPort{}); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(h.Now().Add(within))
+	d, err := conn.Receive(make([]byte, 1<<16))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return -1
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.N
+}
+
+func TestUDPTransactionsOverTheKernel(t *testing.T) {
+	h := host.NewKernel()
+	at, lines := serve(t, h, Options{})
+	p := dial(t, h, at)
+	r := wire.Omni(wire.UDPRR, wire.IPv4, 60)
+	r.RequestSize, r.ResponseSize = 64, 512
+	conn := p.udp(r, at)
+	for range 3 {
+		if got := exchange(t, h, conn, 64, 5*time.Second); got != 512 {
+			t.Errorf("a request of 64 bytes is answered with %d, want 512", got)
+		}
+	}
+	if got := exchange(t, h, conn, 60, 50*time.Millisecond); got != -1 {
+		t.Errorf("part of a request is answered with %d bytes", got)
+	}
+	if got := exchange(t, h, conn, 10, 5*time.Second); got != 512 {
+		t.Errorf("the rest of a request is answered with %d bytes, want 512", got)
+	}
+	begin := h.Now()
+	for range 3 {
+		_, _ = conn.Send(nil, netip.AddrPort{}) // the second may meet a closed port
+	}
+	got := p.results(5 * time.Second)
+	if got.Transactions != 4 || got.RxBytes != 256 || got.TxBytes != 2048 || got.Retransmits != -1 {
+		t.Errorf("results %+v; log %q", got, lines())
+	}
+	if d := h.Now().Sub(begin); d > 4*time.Second {
+		t.Errorf("the test ended %v after the empty datagram", d)
+	}
+	r.Length = -2
+	conn = p.udp(r, at)
+	for range 2 {
+		exchange(t, h, conn, 64, 5*time.Second)
+	}
+	if got := p.results(5 * time.Second); got.Transactions != 2 {
+		t.Errorf("counted: results %+v", got)
+	}
+}
+
+func TestAUDPTestOverTheKernelEndsWithItsControlConnection(t *testing.T) {
+	h := host.NewKernel()
+	at, _ := serve(t, h, Options{MaxTests: 1})
+	p := dial(t, h, at)
+	p.udp(wire.Omni(wire.UDPRR, wire.IPv4, 600), at)
+	_ = p.conn.Close()
+	for deadline := h.Now().Add(10 * time.Second); ; {
+		q := dial(t, h, at)
+		response, _ := wire.ParseResponse(q.send(wire.Omni(wire.UDPRR, wire.IPv4, 600).AppendTo(nil)).record(5 * time.Second))
+		if response.Error == 0 {
+			return
+		}
+		if response.Error != wire.Busy || h.Now().After(deadline) {
+			t.Fatalf("response %+v", response)
+		}
+	}
+}
+
+func TestAUDPSocketAnswersOnlyTheControlConnectionsAddress(t *testing.T) {
+	h := host.NewKernel()
+	at, _ := serve(t, h, Options{})
+	p := dial(t, h, at)
+	conn := p.udp(wire.Omni(wire.UDPRR, wire.IPv4, 60), at)
+	// The response does not say the port to others, so the stranger learns it from the socket; 127.0.0.2 is this host too.
+	response, err := h.DialUDP(t.Context(), remoteOf(t, p, at), host.Options{Source: netip.MustParseAddr("127.0.0.2")})
+	if err != nil {
+		t.Skip("no second loopback address: ", err)
+	}
+	defer response.Close()
+	if got := exchange(t, h, response, 1, 50*time.Millisecond); got != -1 {
+		t.Errorf("a stranger's request is answered with %d bytes", got)
+	}
+	if got := exchange(t, h, conn, 1, 5*time.Second); got != 1 {
+		t.Errorf("the client's request is answered with %d bytes", got)
+	}
+}
+
+// remoteOf starts a second test and returns where its data socket is.
+func remoteOf(t *testing.T, p *peer, at netip.AddrPort) netip.AddrPort {
+	t.Helper()
+	q := dial(t, p.host, at)
+	response, err := wire.ParseResponse(q.send(wire.Omni(wire.UDPRR, wire.IPv4, 60).AppendTo(nil)).record(5 * time.Second))
+	if err != nil || response.Error != 0 {
+		t.Fatalf("response %+v, %v", response, err)
+	}
+	return netip.AddrPortFrom(at.Addr(), response.DataPort)
+}

@@ -1,0 +1,238 @@
+// Package netperf is a server for the netperf protocol: it absorbs and supplies load for our own client, for stock netperf 2.6
+// and 2.7 and for the tools that call it.
+//
+// It serves the omni tests TCP_STREAM, TCP_MAERTS, TCP_RR and UDP_RR, answers the auxiliary messages, and error 998 to
+// everything else. What a client asks for is bounded: tests at once, in all and per address, their length, their buffers and
+// message sizes; nothing is allocated in proportion to a number from a client. A test ends at the latest when the client's control
+// connection ends, when no byte has moved for 30 s (a download: 60 s), or 8 s after its length, whichever is first. Data is exchanged only with the
+// address that the control connection comes from, and the file that a client may name is never opened.
+package netperf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"bufferbloat/internal/host"
+	"bufferbloat/internal/pump"
+	wire "bufferbloat/internal/wire/netperf"
+)
+
+// Options are a server's settings. The zero value is useful.
+type Options struct {
+	Passphrase         string        // "" lets everyone in
+	DataPorts          PortRange     // where data connections and sockets are taken; the zero range is any free port
+	MaxTests           int           // tests at once; 0 means 64
+	MaxTestsPerAddress int           // of one IPv4 address or IPv6 /64; 0 means 32
+	MaxLength          time.Duration // of a test; 0 means 1 h. A client's usual extra minute is allowed on top
+	Version            string        // that the server tells about itself; "" means "unversioned"
+	// Log takes one line per test begun and ended, and per refusal, at most some ten a second. It is called from one goroutine at
+	// a time. nil drops them.
+	Log func(line string)
+	// Ready is called once all addresses are being listened at, with the ports in use. nil is no one to tell.
+	Ready func(at []netip.AddrPort)
+}
+
+// PortRange is the ports First to Last, both included.
+type PortRange struct{ First, Last uint16 }
+
+func (p PortRange) isZero() bool { return p == PortRange{} }
+
+// Server serves the netperf protocol. It holds no state: what a Serve call does is gone when it returns.
+type Server struct {
+	Options Options
+}
+
+// Times of the protocol and of this server.
+const (
+	firstRecord   = 20 * time.Second // for the passphrase
+	betweenTests  = 60 * time.Second // of silence on a control connection without a test
+	writeTimeout  = 10 * time.Second // for an answer of 656 bytes
+	drainTimeout  = 2 * time.Second  // for what a refused client still sends
+	guessDelay    = 200 * time.Millisecond
+	dataGrace     = 4 * time.Second // beyond a test's length, for the data connection to come; and for RR tests to end
+	receiveGrace  = 8 * time.Second // beyond a test's length, for a deep queue to drain
+	idleTimeout   = 30 * time.Second
+	sendLonger    = 250 * time.Millisecond // so that the client's timer, which began later, is the one that ends a download
+	lengthGrace   = time.Minute            // a client asks for its preparations on top of its length
+	acceptRetry   = 100 * time.Millisecond
+	maxSockBuffer = 16 << 20
+	maxTCPMessage = 1 << 20
+	maxDatagram   = 65507
+)
+
+// Serve listens at the given addresses and serves until ctx is done; then it returns nil once everything that it started is
+// gone, tests in progress included. An address that cannot be had is an error at once.
+func (s *Server) Serve(ctx context.Context, h host.Host, at ...netip.AddrPort) error {
+	v, err := newService(s.Options, h)
+	if err != nil {
+		return err
+	}
+	if len(at) == 0 {
+		return errors.New("netperf server: no address to listen at")
+	}
+	var listeners []net.Listener
+	defer func() {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+	}()
+	var bound []netip.AddrPort
+	for _, a := range at {
+		l, err := h.ListenTCP(ctx, a, host.Options{})
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("netperf server: %w; another server is running there: stop it, or choose another port", err)
+		}
+		if err != nil {
+			return fmt.Errorf("netperf server: %w", err)
+		}
+		listeners = append(listeners, l)
+		bound = append(bound, addrPort(l.Addr()))
+	}
+	defer v.sessions.Wait()
+	g, ctx := errgroup.WithContext(ctx)
+	for _, l := range listeners {
+		g.Go(func() error { return v.accept(ctx, l) })
+	}
+	if s.Options.Ready != nil {
+		s.Options.Ready(bound)
+	}
+	return g.Wait()
+}
+
+// service is one Serve call.
+type service struct {
+	o        Options
+	host     host.Host
+	log      *logger
+	sessions sync.WaitGroup
+
+	mu       sync.Mutex
+	all      usage
+	by       map[netip.Prefix]usage
+	nextPort uint32 // offset in the port range where the next search begins
+}
+
+// usage is what is in use by all clients, or by one address.
+type usage struct{ connections, tests int }
+
+func newService(o Options, h host.Host) (*service, error) {
+	if o.MaxTests == 0 {
+		o.MaxTests = 64
+	}
+	if o.MaxTestsPerAddress == 0 {
+		o.MaxTestsPerAddress = min(32, o.MaxTests)
+	}
+	if o.MaxLength == 0 {
+		o.MaxLength = time.Hour
+	}
+	if o.Version == "" {
+		o.Version = "unversioned"
+	}
+	switch {
+	case o.MaxTests < 0 || o.MaxTestsPerAddress < 0 || o.MaxLength < 0:
+		return nil, errors.New("netperf server: a limit is negative")
+	case !o.DataPorts.isZero() && (o.DataPorts.First == 0 || o.DataPorts.First > o.DataPorts.Last):
+		return nil, fmt.Errorf("netperf server: %d to %d is no port range", o.DataPorts.First, o.DataPorts.Last)
+	case len(o.Passphrase) > wire.MaxPassphrase:
+		return nil, fmt.Errorf("netperf server: the passphrase has more than %d bytes", wire.MaxPassphrase)
+	}
+	return &service{o: o, host: h, log: &logger{clock: h, out: o.Log}, by: map[netip.Prefix]usage{}}, nil
+}
+
+// accept starts a session for every connection, until ctx is done.
+func (v *service) accept(ctx context.Context, l net.Listener) error {
+	release := pump.OnDone(ctx, func() { _ = l.Close() })
+	defer release()
+	for {
+		conn, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				_ = conn.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("netperf server: %w", err)
+		case err != nil:
+			// Out of descriptors, or a connection that was reset while it waited: others will come.
+			v.log.printf("netperf: accepting a connection: %v", err)
+			if v.host.SleepUntil(ctx, v.host.Now().Add(acceptRetry)) != nil {
+				return nil
+			}
+			continue
+		}
+		v.start(ctx, conn)
+	}
+}
+
+// start runs a session in a goroutine of its own, if the limits allow one more connection. They are four times those of tests, so
+// that preflight checks and refusals have room beside the tests.
+func (v *service) start(ctx context.Context, conn net.Conn) {
+	peer := addrPort(conn.RemoteAddr())
+	if !v.take(peer.Addr(), usage{connections: 1}, 4*v.o.MaxTests, 4*v.o.MaxTestsPerAddress) {
+		v.log.printf("netperf: %v refused: too many connections", peer)
+		_ = conn.Close()
+		return
+	}
+	v.sessions.Go(func() {
+		defer v.give(peer.Addr(), usage{connections: 1})
+		newSession(v, conn).run(ctx)
+	})
+}
+
+// take counts d against an address unless that would exceed a limit.
+func (v *service) take(a netip.Addr, d usage, limit, perAddress int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	all, one := v.all.plus(d), v.by[account(a)].plus(d)
+	if d.tests > 0 && (all.tests > limit || one.tests > perAddress) ||
+		d.connections > 0 && (all.connections > limit || one.connections > perAddress) {
+		return false
+	}
+	v.all, v.by[account(a)] = all, one
+	return true
+}
+
+// give takes d back.
+func (v *service) give(a netip.Addr, d usage) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	less := usage{connections: -d.connections, tests: -d.tests}
+	v.all = v.all.plus(less)
+	if one := v.by[account(a)].plus(less); one == (usage{}) {
+		delete(v.by, account(a))
+	} else {
+		v.by[account(a)] = one
+	}
+}
+
+func (u usage) plus(d usage) usage {
+	return usage{connections: u.connections + d.connections, tests: u.tests + d.tests}
+}
+
+// account is whom an address's usage is counted against: the address, or the /64 that an IPv6 host can choose any address from.
+func account(a netip.Addr) netip.Prefix {
+	bits := 32
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.WithZone("").Prefix(bits) // no error: the address is valid, and bits within its length
+	return p
+}
+
+// addrPort is a net.Addr of TCP as a value; the zero AddrPort where it is something else.
+func addrPort(a net.Addr) netip.AddrPort {
+	p, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}

@@ -1,0 +1,105 @@
+package netperf
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"bufferbloat/internal/host"
+	"bufferbloat/internal/pump"
+)
+
+// runUDP answers the client's datagrams with datagrams, until it sends an empty one. They may be in flight in any number.
+func (t *test) runUDP(ctx context.Context) *refusal {
+	var conn host.PacketConn
+	no := t.open(func(at netip.AddrPort, o host.Options) (netip.AddrPort, error) {
+		var err error
+		if conn, err = t.host.ListenUDP(ctx, at, o); err != nil {
+			return netip.AddrPort{}, err
+		}
+		return conn.LocalAddr(), nil
+	})
+	if no != nil {
+		return no
+	}
+	defer conn.Close()
+	t.results.Retransmits = -1
+	t.results.RecvBuffer, t.results.SendBuffer = t.response.RecvBuffer, t.response.SendBuffer
+	if !t.begin() {
+		return nil
+	}
+	release := pump.OnDone(ctx, func() { _ = conn.SetReadDeadline(t.host.Now().Add(-time.Second)) })
+	defer release()
+	last, why := t.datagrams(ctx, conn)
+	t.end(last, why.String())
+	return nil
+}
+
+// datagrams is the loop of runUDP. It returns when the test ended, or when its last datagram came where time ended it.
+func (t *test) datagrams(ctx context.Context, conn host.PacketConn) (time.Time, pump.End) {
+	until, last := t.began.Add(t.o.MaxLength+lengthGrace), t.began
+	if t.timed {
+		until = t.began.Add(t.length + dataGrace)
+	}
+	buf, response := make([]byte, 1<<16), pump.Payload()[:t.rspSize]
+	pending := 0 // bytes of a request that came in several datagrams
+	failures := 0
+	for {
+		if idle := last.Add(idleTimeout); idle.Before(until) {
+			_ = conn.SetReadDeadline(idle)
+		} else {
+			_ = conn.SetReadDeadline(until)
+		}
+		if ctx.Err() != nil { // looked at behind the deadline, which may have undone the wake-up
+			return last, pump.Stopped
+		}
+		d, err := conn.Receive(buf)
+		switch {
+		case err != nil && pump.IsDeadline(err):
+			if ctx.Err() != nil {
+				return last, pump.Stopped
+			}
+			if t.host.Now().Before(until) {
+				return last, pump.Stalled
+			}
+			return last, pump.TimeUp
+		case err != nil:
+			// An answer that met a closed port comes back as an error, which is no end; a socket that gives nothing else is.
+			if failures++; failures > maxFailures || errors.Is(err, net.ErrClosed) {
+				return last, pump.Broken
+			}
+			continue
+		case d.Rejected != nil || !t.fromPeer(d.From.Addr().Unmap()):
+			continue
+		case d.N == 0:
+			return d.At, pump.Closed
+		}
+		last, failures = d.At, 0
+		if pending += d.N; pending < t.reqSize {
+			continue
+		}
+		pending = 0
+		if t.reply(conn, response, d) != nil {
+			continue // a full queue here is a loss like any other
+		}
+		t.transacted()
+		if uint64(t.results.Transactions) == t.units {
+			return d.At, pump.Full
+		}
+	}
+}
+
+// maxFailures is how many errors in a row a socket may give.
+const maxFailures = 100
+
+// reply answers a datagram from the address that it was sent to, as firewalls before the client expect it.
+func (t *test) reply(conn host.PacketConn, b []byte, d host.Datagram) error {
+	if !d.To.IsValid() {
+		_, err := conn.Send(b, d.From)
+		return err
+	}
+	_, err := conn.SendFrom(b, d.To, d.From)
+	return err
+}
