@@ -99,12 +99,12 @@ func (r row) check(t *testing.T) {
 	}
 }
 
-const tableHead = `| link down/up, buffer | TCP | direction | goodput, Mbit/s | link's payload | off | median RTT, ms | ping's | off | unanswered | by the kernel |
-| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |`
+const tableHead = `| link down/up, buffer | TCP | direction | goodput, Mbit/s | link's payload | less probes and pings | off | median RTT, ms | ping's | off | unanswered | by the kernel |
+| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |`
 
 func (r row) String() string {
-	return fmt.Sprintf("| %v | %s | %s | %.3f | %.3f | %+.2f %% | %.1f | %.1f | %+.2f %% | %d | %d |", r.link, r.algorithm, r.direction,
-		r.goodput.Mbps(), (r.payload - r.others).Mbps(), r.goodputOff()*100, ms(r.median), ms(r.ping), r.rttOff()*100, r.lost, r.unpaid)
+	return fmt.Sprintf("| %v | %s | %s | %.3f | %.3f | %.3f | %+.2f %% | %.1f | %.1f | %+.2f %% | %d | %d |", r.link, r.algorithm, r.direction,
+		r.goodput.Mbps(), r.payload.Mbps(), (r.payload - r.others).Mbps(), r.goodputOff()*100, ms(r.median), ms(r.ping), r.rttOff()*100, r.lost, r.unpaid)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
