@@ -386,6 +386,26 @@ func TestAFlowInWhichNothingArrivesIsNoMeasurement(t *testing.T) {
 	}
 }
 
+func TestADownloadThatDriesUpSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := capture(t, "omni-tcp-maerts.s2c")
+		h := dribble()
+		at := play(t, h, func(ctl net.Conn, listen func() (net.Listener, uint16)) {
+			_, _ = request(ctl)
+			l, port := listen()
+			_, _ = ctl.Write(withPort(records[0], port))
+			data, _ := l.Accept()
+			_, _ = data.Write(make([]byte, 500_000)) // two seconds of it
+			_, _ = io.Copy(io.Discard, data)
+			_, _ = ctl.Write(records[1])
+		})
+		got, err := (&Client{Host: h, Addr: at}).NewFlow(FlowOptions{Direction: load.Download, Length: 10 * time.Second}).Run(t.Context())
+		if err != nil || got.Bytes != 500_000 || !strings.Contains(got.Warning, "nothing arrived in the last 7.") {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
 func TestATransferTooShortForARateSaysSoAndIsNeverNegative(t *testing.T) {
 	for _, direction := range []load.Direction{load.Download, load.Upload} {
 		for _, length := range []time.Duration{150 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {

@@ -135,6 +135,9 @@ func (r *running) download(ctx, phase context.Context) error {
 		return r.client.explain(ctx, fmt.Errorf("%w in %v of a download", ErrNoData, r.o.Length))
 	case got.End != pump.TimeUp:
 		r.warn("the server ended the download %v before its time", r.until.Sub(r.out.Stopped).Round(time.Millisecond))
+	case r.out.Stopped.Sub(r.out.Last) > max(time.Second, 4*r.setup):
+		// A rate over the time until the last byte would hide it.
+		r.warn("nothing arrived in the last %v", r.out.Stopped.Sub(r.out.Last).Round(time.Millisecond))
 	}
 	r.checkDuration()
 	return nil
