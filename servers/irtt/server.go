@@ -65,11 +65,13 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Timeout < time.Second:
 		return o, fmt.Errorf("irtt server's session timeout %v: want at least 1 s", o.Timeout)
 	case o.MinInterval < 0 || o.MinInterval > o.Timeout/timeoutShare:
-		return o, fmt.Errorf("irtt server's least interval %v: want more than 0 and at most a quarter of the session timeout, %v", o.MinInterval, o.Timeout)
+		return o, fmt.Errorf("irtt server's least interval %v: want more than 0 and at most a quarter of the session timeout, %v",
+			o.MinInterval, o.Timeout)
 	case o.MaxLength < minMaxLength || o.MaxLength > 65507:
 		return o, fmt.Errorf("irtt server's greatest length %d: want %d to 65507 bytes", o.MaxLength, minMaxLength)
 	case o.Burst < 1 || o.MaxSessions < 1 || o.OpensPerSecond < 1:
-		return o, fmt.Errorf("irtt server's burst %d, sessions %d, open requests per second %d: want at least 1 each", o.Burst, o.MaxSessions, o.OpensPerSecond)
+		return o, fmt.Errorf("irtt server's burst %d, sessions %d, open requests per second %d: want at least 1 each",
+			o.Burst, o.MaxSessions, o.OpensPerSecond)
 	}
 	return o, nil
 }

@@ -171,7 +171,8 @@ func (v *service) session(d host.Datagram, asked, granted wire.Params) *session 
 	s := newSession(token, d, asked, granted, v.hmac != 0, v.o.Burst)
 	v.sessions[token], v.unproven[d.From] = s, s
 	if v.log.allow(d.At) {
-		v.log.print(fmt.Sprintf("irtt: %v opened a session: %v every %v, %d bytes, DS byte %#02x", d.From, granted.Duration, granted.Interval, s.size, granted.DS))
+		v.log.print(fmt.Sprintf("irtt: %v opened a session: %v every %v, %d bytes, DS byte %#02x",
+			d.From, granted.Duration, granted.Interval, s.size, granted.DS))
 	}
 	return s
 }
