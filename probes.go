@@ -114,7 +114,16 @@ func (r *run) open(ctx context.Context, pp ProbePlan, kind ProbeKind) (p openPro
 	case IRTT:
 		dialing, cancel := host.WithTimeout(ctx, r.h, r.patience())
 		defer cancel()
-		p.transport, err = irtt.Dial(dialing, r.h, netip.AddrPortFrom(addr, r.plan.Server.IRTTPort), p.options, irtt.Options{})
+		var t *irtt.Transport
+		t, err = irtt.Dial(dialing, r.h, netip.AddrPortFrom(addr, r.plan.Server.IRTTPort), p.options,
+			irtt.Options{Duration: r.plan.Length() + sessionSlack})
+		if err != nil {
+			return p, err
+		}
+		if w := t.Warning(); w != "" {
+			r.notes = append(r.notes, Finding{Code: "irtt_restricted", Severity: Note, Text: "irtt probes: " + w})
+		}
+		p.transport = t
 	case TCP:
 		p.transport, err = tcp.Dial(r.h, netip.AddrPortFrom(addr, r.plan.Server.NetperfPort), p.options)
 	default:
@@ -122,6 +131,9 @@ func (r *run) open(ctx context.Context, pp ProbePlan, kind ProbeKind) (p openPro
 	}
 	return p, err
 }
+
+// sessionSlack is what an irtt session lasts beyond the plan: what drains add, and the wait for late replies.
+const sessionSlack = 2 * time.Minute
 
 // target returns the address to probe: the server's own, or the first of another host's, in the server's family where it has one.
 func (r *run) target(ctx context.Context, name string) (netip.Addr, error) {
