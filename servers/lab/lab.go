@@ -83,6 +83,7 @@ type Lab struct {
 	server      *Host
 
 	started atomic.Bool
+	running chan struct{} // closed when Run is in charge
 	ended   chan struct{} // closed when Run has returned
 	stop    context.CancelFunc
 	done    <-chan struct{} // closed when the lab is over: whatever waits in it gives up
@@ -123,7 +124,7 @@ func New(c Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{config: c, base: time.Now(), ended: make(chan struct{}), kick: make(chan struct{}, 1)}
+	l := &Lab{config: c, base: time.Now(), running: make(chan struct{}), ended: make(chan struct{}), kick: make(chan struct{}, 1)}
 	if c.Virtual {
 		l.base = virtualEpoch
 	}
@@ -242,8 +243,8 @@ type Stats struct {
 	// Lateness is how long after its time each packet was delivered, by the driver's own fault; empty in virtual time. Beyond a few
 	// milliseconds the machine was too busy for its delays to be trusted.
 	Lateness Lateness
-	// HostDrops are packets that the link delivered and a stack then threw away, because a socket's buffer was full or nobody wanted it.
-	HostDrops uint64
+	// SocketDrops are datagrams that the link delivered and that were then lost at a socket, whose buffer was full: loss that is not the link's.
+	SocketDrops uint64
 }
 
 // Stats returns the counters.
@@ -252,10 +253,14 @@ func (l *Lab) Stats() Stats {
 	s := Stats{Down: l.down.Stats(), Up: l.up.Stats(), Lateness: l.lateness}
 	l.mu.Unlock()
 	for _, h := range []*Host{l.client, l.server} {
-		s.HostDrops += h.stack.Stats().DroppedPackets.Value() + h.stack.Stats().UDP.ReceiveBufferErrors.Value()
+		s.SocketDrops += h.stack.Stats().UDP.ReceiveBufferErrors.Value()
 	}
 	return s
 }
+
+// Running returns a channel that is closed once Run is in charge. In virtual time what begins before that runs in parallel and in any order;
+// a run that is to be repeatable to the packet waits for it first.
+func (l *Lab) Running() <-chan struct{} { return l.running }
 
 // Run drives the link and the clock until ctx is done, and then returns nil; it may be called once. The lab is over with it: its
 // connections return net.ErrClosed, its timers do not fire any more. Let servers and clients end first, so ctx should not be the one

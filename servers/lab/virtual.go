@@ -1,0 +1,125 @@
+package lab
+
+import (
+	"context"
+	"runtime"
+	"runtime/metrics"
+	"time"
+)
+
+// oneProcessor lets one virtual driver at a time have the process's only processor. GOMAXPROCS belongs to the process, and so must this.
+var oneProcessor = make(chan struct{}, 1)
+
+// runVirtual advances the clock from event to event. One packet is delivered or one timer fired at a time, and then everything that
+// follows from it runs until all wait: what is runnable together is never more than the consequences of one event, and so always runs in
+// the same order.
+func (l *Lab) runVirtual(ctx context.Context) {
+	select {
+	case oneProcessor <- struct{}{}:
+		defer func() { <-oneProcessor }()
+	case <-ctx.Done():
+		return
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	q := newQuiescence()
+	close(l.running)
+	for {
+		q.await(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		l.mu.Lock()
+		a, t := l.step()
+		idle := a.t == nil && t == nil
+		l.armed = 0
+		if idle {
+			l.armed = never
+		}
+		l.mu.Unlock()
+		switch {
+		case t != nil:
+			l.calls.Go(t.f)
+		case !idle:
+			l.deliver(a)
+		default:
+			select {
+			case <-l.kick:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// step advances the clock to the next event and returns what is to be done: a packet to deliver, or else a timer to fire, or neither
+// where nothing is pending. The caller holds l.mu.
+func (l *Lab) step() (arrival, *timer) {
+	next := l.next()
+	if next == never {
+		return arrival{}, nil
+	}
+	now := max(next, l.elapsed())
+	l.virtual.Store(int64(now))
+	if len(l.arrivals) == 0 {
+		l.down.Advance(now, l.arrived)
+		l.up.Advance(now, l.arrived)
+	}
+	if len(l.arrivals) > 0 {
+		a := l.arrivals[0]
+		l.arrivals = l.arrivals[:copy(l.arrivals, l.arrivals[1:])]
+		l.took(a)
+		return a, nil
+	}
+	return arrival{}, l.takeDue(now)
+}
+
+// quiescence tells when every goroutine of the process waits.
+type quiescence struct {
+	samples [2]metrics.Sample
+	// outside is how many goroutines sit in system calls all the time, such as the one that waits for signals.
+	outside uint64
+}
+
+const (
+	runnable = iota
+	notInGo
+
+	outsidePatience = 50 * time.Millisecond
+)
+
+func newQuiescence() *quiescence {
+	q := &quiescence{}
+	q.samples[runnable].Name = "/sched/goroutines/runnable:goroutines"
+	q.samples[notInGo].Name = "/sched/goroutines/not-in-go:goroutines"
+	metrics.Read(q.samples[:])
+	q.outside = q.samples[notInGo].Value.Uint64()
+	return q
+}
+
+// await lets the others run until none is runnable, or ctx is done. With one processor the caller is then the only one that runs, so the
+// count is exact.
+func (q *quiescence) await(ctx context.Context) {
+	var patience time.Duration
+	for n := 1; ; n++ {
+		runtime.Gosched()
+		metrics.Read(q.samples[:])
+		outside := q.samples[notInGo].Value.Uint64()
+		switch {
+		case q.samples[runnable].Value.Uint64() > 0:
+			if n%1024 == 0 && ctx.Err() != nil {
+				return
+			}
+		case outside <= q.outside:
+			q.outside = outside
+			return
+		case patience >= outsidePatience:
+			q.outside = outside // it is there to stay
+			return
+		default:
+			// This waits in real time, for what happens in real time: the operating system's answer.
+			const pause = 100 * time.Microsecond
+			time.Sleep(pause)
+			patience += pause
+		}
+	}
+}

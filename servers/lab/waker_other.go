@@ -1,0 +1,5 @@
+//go:build !linux
+
+package lab
+
+func newWaker() (waker, error) { return newSleeper(), nil }
