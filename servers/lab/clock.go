@@ -50,9 +50,13 @@ func (t *timer) Stop() bool {
 
 // Reset implements tcpip.Timer.
 func (t *timer) Reset(d time.Duration) {
-	l := t.l
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	t.l.mu.Lock()
+	defer t.l.mu.Unlock()
+	t.l.schedule(t, d)
+}
+
+// schedule makes t due in d from now. The caller holds l.mu.
+func (l *Lab) schedule(t *timer, d time.Duration) {
 	if l.closed {
 		return
 	}

@@ -12,7 +12,9 @@
 // next event when nothing can. A run then takes as long as its computations do, and its result depends on the seed alone. See Lab.Run
 // for what that asks of the caller.
 //
-// TCP is CUBIC with SACK and RACK as gVisor implements them, always: its Reno collapses on a deep buffer. Nothing negotiates ECN.
+// TCP is gVisor's, with SACK, RACK and always with CUBIC: its Reno collapses on a deep buffer. Two things are mended for it, so that the
+// hosts behave as kernels do: the growth of its window (see growth), and its acknowledging of every single segment (see delayedAck).
+// Nothing negotiates ECN.
 package lab
 
 import (

@@ -568,3 +568,48 @@ func BenchmarkUnlimited(b *testing.B) {
 		servers.Wait()
 	})
 }
+
+func TestEverySecondSegmentIsAcknowledged(t *testing.T) {
+	o := loaded(t, Config{Virtual: true}, serverIPv4, 1, 0, ms, 5*time.Second)
+	if share := float64(o.stats.Up.In.Packets) / float64(o.stats.Down.Out.Packets); share < 0.48 || share > 0.56 {
+		t.Errorf("%d packets up for %d down, want about half", o.stats.Up.In.Packets, o.stats.Down.Out.Packets)
+	}
+}
+
+func TestALoneSegmentIsAcknowledgedAfterTheDelay(t *testing.T) {
+	within(t, Config{Virtual: true}, func(ctx context.Context, l *Lab) {
+		ln, err := l.Server().ListenTCP(ctx, netip.MustParseAddrPort("0.0.0.0:80"), host.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		h := l.Client()
+		conn, err := h.DialTCP(ctx, netip.AddrPortFrom(serverIPv4, 80), host.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		acked := func(after time.Duration) uint64 {
+			h.SleepUntil(ctx, h.Now().Add(after))
+			info, err := h.TCPInfo(conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.BytesAcked
+		}
+		for n := range uint64(quickAcks) {
+			if _, err := conn.Write([]byte{0}); err != nil {
+				t.Fatal(err)
+			}
+			if got := acked(45 * ms); got != n+1 {
+				t.Errorf("byte %d: %d acknowledged after a round trip", n+1, got)
+			}
+			acked(100 * ms)
+		}
+		conn.Write([]byte{0})
+		if early, late := acked(75*ms), acked(10*ms); early != quickAcks || late != quickAcks+1 {
+			t.Errorf("of a lone byte, %d were acknowledged after 75 ms and %d after 85, want 0 and 1 with a delay of 40 ms",
+				early-quickAcks, late-quickAcks)
+		}
+	})
+}

@@ -27,11 +27,12 @@ type transit struct {
 	pkt      *stack.PacketBuffer
 	protocol tcpip.NetworkProtocolNumber
 	to       *nic
-	// The receiver's view of a TCP segment: its flow, and the acknowledgement that it carries.
-	key   flowKey
-	flags header.TCPFlags
-	ack   uint32
-	isTCP bool
+	// The receiver's view of a TCP segment: its flow, the acknowledgement that it carries, the bytes of its payload.
+	key     flowKey
+	flags   header.TCPFlags
+	ack     uint32
+	payload int
+	isTCP   bool
 }
 
 // flowKey names a TCP connection at one host; a host has one address per family, and so has its peer.
@@ -50,6 +51,7 @@ type flow struct {
 	finished   bool
 	maxPayload int // bytes of the largest segment sent
 	growth     *growth
+	delayed    delayedAck
 }
 
 // WritePackets implements stack.LinkEndpoint: the packets enter the link now.
@@ -63,12 +65,19 @@ func (n *nic) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	now := l.elapsed()
 	n.out.Advance(now, l.arrived)
 	for _, pkt := range pkts.AsSlice() {
-		n.send(pkt)
-		t := n.transit(pkt)
-		n.out.Send(link.Packet{Handle: t, Flow: flowOf(pkt).Hash(), Size: pkt.Size(), DS: dsByte(pkt)}, now)
+		if n.send(pkt) {
+			p := linkPacket(pkt)
+			p.Handle = n.transit(pkt)
+			n.out.Send(p, now)
+		}
 	}
 	l.arm()
 	return pkts.Len(), nil
+}
+
+// linkPacket returns what the link has to know of pkt.
+func linkPacket(pkt *stack.PacketBuffer) link.Packet {
+	return link.Packet{Flow: flowOf(pkt).Hash(), Size: pkt.Size(), DS: dsByte(pkt)}
 }
 
 // transit returns what crosses the link for pkt.
@@ -82,7 +91,7 @@ func (n *nic) transit(pkt *stack.PacketBuffer) *transit {
 	t.pkt = stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: pkt.ToBuffer()})
 	t.protocol, t.to = pkt.NetworkProtocolNumber, n.peer
 	if h := tcpHeader(pkt); h != nil {
-		t.isTCP, t.flags, t.ack = true, h.Flags(), h.AckNumber()
+		t.isTCP, t.flags, t.ack, t.payload = true, h.Flags(), h.AckNumber(), pkt.Data().Size()
 		t.key = flowKey{pkt.NetworkProtocolNumber == header.IPv6ProtocolNumber, h.DestinationPort(), h.SourcePort()}
 	}
 	return t
@@ -145,11 +154,11 @@ func markCE(b []byte, protocol tcpip.NetworkProtocolNumber) {
 	}
 }
 
-// send notes what an outgoing packet tells of its connection.
-func (n *nic) send(pkt *stack.PacketBuffer) {
+// send notes what an outgoing packet tells of its connection, and returns whether it goes out now. The caller holds lab.mu.
+func (n *nic) send(pkt *stack.PacketBuffer) bool {
 	h := tcpHeader(pkt)
 	if h == nil {
-		return
+		return true
 	}
 	key := flowKey{pkt.NetworkProtocolNumber == header.IPv6ProtocolNumber, h.SourcePort(), h.DestinationPort()}
 	seq, payload, flags := h.SequenceNumber(), pkt.Data().Size(), h.Flags()
@@ -157,14 +166,15 @@ func (n *nic) send(pkt *stack.PacketBuffer) {
 	switch {
 	case flags.Contains(header.TCPFlagSyn):
 		if f == nil || f.initial != seq {
+			n.forget(key)
 			n.flows[key] = &flow{initial: seq, next: seq + 1, acked: seq}
 		}
-		return
+		return true
 	case f == nil:
-		return
+		return true
 	case flags.Contains(header.TCPFlagRst):
-		delete(n.flows, key)
-		return
+		n.forget(key)
+		return true
 	}
 	if f.growth != nil && payload > 0 {
 		f.growth.grow()
@@ -178,6 +188,15 @@ func (n *nic) send(pkt *stack.PacketBuffer) {
 	if int32(end-f.next) > 0 {
 		f.next = end
 	}
+	return !f.delayed.hold(n, pkt, h)
+}
+
+// forget ends the account of a connection. The caller holds lab.mu.
+func (n *nic) forget(key flowKey) {
+	if f := n.flows[key]; f != nil {
+		f.delayed.discard(n.lab)
+		delete(n.flows, key)
+	}
 }
 
 // receive notes what an incoming segment tells of its connection.
@@ -187,9 +206,11 @@ func (n *nic) receive(t *transit) {
 		return
 	}
 	if t.flags.Contains(header.TCPFlagRst) {
-		delete(n.flows, t.key)
+		n.forget(t.key)
 		return
 	}
+	f.delayed.peerFull = max(f.delayed.peerFull, t.payload)
+	f.delayed.peerClosed = f.delayed.peerClosed || t.flags.Contains(header.TCPFlagFin)
 	// Old acknowledgements, and those of what was never sent, say nothing.
 	if !t.flags.Contains(header.TCPFlagAck) || int32(t.ack-f.acked) <= 0 || int32(t.ack-f.next) > 0 {
 		return

@@ -244,7 +244,7 @@ func (c *Conn) Close() error {
 		l := c.host.lab
 		l.mu.Lock()
 		if n := c.host.nic; n.flows[c.key()] == c.flow {
-			delete(n.flows, c.key())
+			n.forget(c.key())
 		}
 		l.mu.Unlock()
 		c.host.remove(c)
