@@ -14,7 +14,9 @@ type CPU struct {
 	Why   string  // why it is not known, "" with OK
 	Busy  Share   // of all CPUs together
 	Cores []Share // each CPU
-	Own   float64 // this program, as a share of all CPUs together
+	Own   float64 // this program, as a share of all CPUs together; in a result from elsewhere, the program that made the load
+	// OnlyCores says that the source tells the share of each CPU and not how much all of them together varied: Busy has a mean alone.
+	OnlyCores bool
 }
 
 // Share is a share of CPU time: the mean, and the standard deviation of the single intervals about it.

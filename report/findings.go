@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"bufferbloat"
 	"bufferbloat/report/stat"
@@ -25,6 +27,8 @@ func (r *Result) derive() {
 	}
 	r.deriveSeries(add)
 	r.deriveBaseline(add)
+	r.deriveFew(add)
+	r.deriveSilent(add)
 	for i := range r.Phases {
 		p := &r.Phases[i]
 		if !p.Reached {
@@ -42,7 +46,7 @@ func (r *Result) derive() {
 type adder func(code string, severity bufferbloat.Severity, phase, format string, args ...any)
 
 func (r *Result) deriveSeries(add adder) {
-	if len(r.Series) == 0 {
+	if len(r.Series) == 0 && r.Source == nil {
 		add("no_probes", bufferbloat.Voids, "", "no probe ran, so there is no latency")
 	}
 	for i := range r.Series {
@@ -102,7 +106,7 @@ func (p *Phase) deriveLoad(add adder) {
 				text += ": " + errs
 			}
 			add("streams_missing", bufferbloat.Weakens, p.Name, "%s", text)
-		case g.Last-g.First < shortTransfer:
+		case g.Flowed > 0 && g.Last-g.First < shortTransfer:
 			add("short_transfer", bufferbloat.Weakens, p.Name, "%v: data flowed for %s only", g.Direction, seconds(g.Last-g.First))
 		}
 		for _, f := range g.Flows {
@@ -125,42 +129,115 @@ func (p *Phase) deriveCPU(add adder) {
 	}
 }
 
-// deriveLatency says what the counts of a series in a phase mean for its figures. What concerns a second series voids nothing.
+// deriveLatency says what the counts of a series in a phase mean for its figures. What concerns a second series voids nothing, and is not said where
+// its own line shows it.
 func deriveLatency(p *Phase, l *Latency, primary bool, add adder) {
-	if p.Kind == bufferbloat.Load && !p.UnderLoad {
-		return // there is no latency under load to be judged
+	if p.Kind == bufferbloat.Load && !p.UnderLoad || l.Stated != nil {
+		return // there is no latency under load to be judged, or nothing beside what the source says
 	}
-	code := func(c string) string {
-		if primary {
-			return c
+	if !primary {
+		if l.Count.Invalid > 0 {
+			add("probes_invalid_"+l.Series, bufferbloat.Weakens, p.Name, "%d %s probes came back with a time that cannot be true; they are left out", l.Count.Invalid, l.Series)
 		}
-		return c + "_" + l.Series
+		return
 	}
 	c := l.Count
 	switch {
 	case c.Due == 0:
 		severity := bufferbloat.Voids
-		if p.Kind == bufferbloat.After || !primary {
+		if p.Kind == bufferbloat.After {
 			severity = bufferbloat.Weakens
 		}
-		add(code("no_samples"), severity, p.Name, "no %s probe was due while it lasted", l.Series)
+		add("no_samples", severity, p.Name, "no %s probe was due while it lasted", l.Series)
 		return
 	case l.N == 0:
-		severity := bufferbloat.Voids
-		if !primary {
-			severity = bufferbloat.Weakens
-		}
-		add(code("no_replies"), severity, p.Name, "none of %d %s probes was answered: there is no latency to show", c.Due, l.Series)
-	case l.Few():
-		add(code("few_samples"), bufferbloat.Weakens, p.Name, "%d answered %s probes are too few for percentiles, and no ratio is built on them", l.N, l.Series)
-	case l.N < stat.MinSamples(0.9):
-		add(code("few_samples"), bufferbloat.Note, p.Name, "%d answered %s probes do not bound the 90pct; it takes %d", l.N, l.Series, stat.MinSamples(0.9))
+		add("no_replies", bufferbloat.Voids, p.Name, "none of %d %s probes was answered: there is no latency to show", c.Due, l.Series)
 	}
 	if c.Unsent > 0 {
-		add(code("probes_unsent"), bufferbloat.Weakens, p.Name, "%d of %d %s probes could not be sent; they count neither as sent nor as lost", c.Unsent, c.Due, l.Series)
+		add("probes_unsent", bufferbloat.Weakens, p.Name, "%d of %d %s probes could not be sent; they count neither as sent nor as lost", c.Unsent, c.Due, l.Series)
 	}
 	if c.Invalid > 0 {
-		add(code("probes_invalid"), bufferbloat.Weakens, p.Name, "%d %s probes came back with a time that cannot be true; they are left out", c.Invalid, l.Series)
+		add("probes_invalid", bufferbloat.Weakens, p.Name, "%d %s probes came back with a time that cannot be true; they are left out", c.Invalid, l.Series)
+	}
+}
+
+// deriveFew says in one line for which phases the primary series has too few answers for percentiles, or else for bounds of its 90pct. What comes
+// after the load is left out: it only confirms the baseline, and does so or not.
+func (r *Result) deriveFew(add adder) {
+	var tooFew, unbounded fewPhases
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		l := p.Primary()
+		if l == nil || l.N == 0 || p.Kind == bufferbloat.After || p.Kind == bufferbloat.Load && !p.UnderLoad {
+			continue
+		}
+		switch {
+		case l.Few():
+			tooFew.see(p.Name, l)
+		case l.N < stat.MinSamples(0.9) && l.Stated == nil:
+			unbounded.see(p.Name, l)
+		}
+	}
+	switch {
+	case len(tooFew.names) > 0:
+		add("few_samples", bufferbloat.Weakens, tooFew.phase(), "%s: too few for percentiles, and no ratio is built on them", tooFew)
+	case len(unbounded.names) > 0:
+		add("few_samples", bufferbloat.Note, unbounded.phase(), "%s: too few to bound the 90pct, which takes %d", unbounded, stat.MinSamples(0.9))
+	}
+}
+
+// fewPhases are phases with few samples of one series.
+type fewPhases struct {
+	names, counts []string
+	series        string
+}
+
+func (f *fewPhases) see(phase string, l *Latency) {
+	f.names, f.counts, f.series = append(f.names, phase), append(f.counts, strconv.Itoa(l.N)), l.Series
+}
+
+// phase is the only one, "" where there are several.
+func (f fewPhases) phase() string {
+	if len(f.names) == 1 {
+		return f.names[0]
+	}
+	return ""
+}
+
+// String is "8 answered icmp probes in idle, 7 in upload".
+func (f fewPhases) String() string {
+	var out []string
+	for i, name := range f.names {
+		n := f.counts[i]
+		if i == 0 {
+			n += " answered " + f.series + " probes"
+			if f.counts[i] == "1" {
+				n = strings.TrimSuffix(n, "s")
+			}
+		}
+		if len(f.names) > 1 {
+			n += " in " + name
+		}
+		out = append(out, n)
+	}
+	return strings.Join(out, ", ")
+}
+
+// deriveSilent says, in one line, where a second series got no reply at all.
+func (r *Result) deriveSilent(add adder) {
+	for i := 1; i < len(r.Series); i++ {
+		s := &r.Series[i]
+		var phases []string
+		for j := range r.Phases {
+			for _, l := range r.Phases[j].Latency {
+				if l.Series == s.Name && l.Count.Due > 0 && l.N == 0 {
+					phases = append(phases, r.Phases[j].Name)
+				}
+			}
+		}
+		if len(phases) > 0 {
+			add("no_replies_"+s.Name, bufferbloat.Weakens, "", "no %s probe was answered in %s", s.Name, strings.Join(phases, ", "))
+		}
 	}
 }
 
@@ -188,9 +265,11 @@ func (r *Result) verdict() int {
 		if p.Kind == bufferbloat.Drain || p.Kind == bufferbloat.After {
 			continue
 		}
-		if l := p.Primary(); l != nil && l.OK() {
+		switch l := p.Primary(); {
+		case l != nil && l.OK():
 			latencies++
-		} else {
+		case l == nil && r.Source != nil && got > 0: // its program measures no latency
+		default:
 			partial = true
 		}
 	}

@@ -70,6 +70,7 @@ func newFlow(f *bufferbloat.Flow, truncated bool) Flow {
 	}
 	if out.counted() {
 		out.Rate, out.OK = rate(out.Bytes, out.First, out.Last)
+		out.Whole = f.Result.Flowed && f.Error == ""
 	}
 	return out
 }
@@ -104,6 +105,9 @@ func (g *Goodput) sum() {
 			g.First, g.Last = f.First, f.Last
 		}
 		g.Flowed++
+		if f.Whole {
+			g.Whole++
+		}
 		g.First, g.Last = min(g.First, f.First), max(g.Last, f.Last)
 		g.CountedBy = max(g.CountedBy, f.CountedBy)
 		if g.Bytes += f.Bytes; g.Bytes < f.Bytes {

@@ -86,6 +86,8 @@ func incomparable(before, after *Result, a, b *Phase, idle *stat.Estimate) strin
 			return "there was no load in the run " + run.name
 		case l == nil || !l.OK():
 			return "no probe was answered under load in the run " + run.name
+		case l.Stated != nil:
+			return "the run " + run.name + " is a table without samples"
 		case run.r.primary().Void:
 			return "the probes of the run " + run.name + " were sent too late"
 		}
@@ -121,7 +123,7 @@ func (p *ImprovedPhase) compare(a, b *Phase, idle stat.Estimate, drift string, r
 // baselines of both, those after the load included. drift says that they differ by more than chance. It is nil where a run has no baseline.
 func sharedBaseline(before, after *Result) (idle *stat.Estimate, drift string) {
 	a, b := before.baseline(bufferbloat.Idle), after.baseline(bufferbloat.Idle)
-	if a == nil || b == nil {
+	if a == nil || b == nil || a.Primary().Stated != nil || b.Primary().Stated != nil {
 		return nil, ""
 	}
 	all := []*Latency{a.Primary(), b.Primary()}

@@ -20,6 +20,8 @@ type Induced struct {
 	Loaded stat.Summary
 	Median stat.Estimate // with the interval of the difference
 	P90    stat.Estimate
+	// NoInterval is why Median and P90 have no interval and Factor no value, "" where they have.
+	NoInterval string
 	// Factor is the loaded median over the idle median.
 	Factor stat.Ratio
 	// NearResolution says that the idle median is so small that the resolution of the stamps bears on Factor.
@@ -42,8 +44,11 @@ func (r *Result) baseline(kind bufferbloat.PhaseKind) *Phase {
 // moved reports whether two baselines differ by more than 1 ms and a tenth, and by more than their intervals allow.
 func moved(a, b *Latency) bool {
 	d := (a.Median - b.Median).Abs()
-	if a.Few() || b.Few() || d <= max(time.Millisecond, min(a.Median, b.Median)/10) {
+	if !a.Has(Median) || !b.Has(Median) || a.Few() || b.Few() || d <= max(time.Millisecond, min(a.Median, b.Median)/10) {
 		return false
+	}
+	if a.Stated != nil || b.Stated != nil {
+		return true // there are no intervals that could excuse it
 	}
 	return a.MedianRange.High < b.MedianRange.Low || b.MedianRange.High < a.MedianRange.Low
 }
@@ -90,6 +95,10 @@ func (r *Result) induce(src rand.Source) {
 }
 
 func (d *Induced) compute(idle, loaded *Latency, resolution time.Duration, src rand.Source) {
+	if idle.Stated != nil || loaded.Stated != nil {
+		d.computeStated(idle, loaded)
+		return
+	}
 	d.OK = true
 	d.Idle = idle.Summary
 	d.Median = stat.Difference(loaded.MedianRange, idle.MedianRange, src)

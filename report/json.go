@@ -34,13 +34,22 @@ type document struct {
 	Truncated bool                   `json:"truncated"`
 	Rules     rulesDoc               `json:"rules"`
 	Summary   summaryDoc             `json:"summary"`
+	Source    *sourceDoc             `json:"source,omitempty"` // only where the result was read from elsewhere
 	Path      *bufferbloat.Path      `json:"path"`
 	Client    *bufferbloat.HostFacts `json:"client"`
 	Plan      *bufferbloat.Plan      `json:"plan"`
 	Phases    []phaseDoc             `json:"phases"`
 	Induced   []inducedDoc           `json:"induced"`
 	Probes    []probeDoc             `json:"probes"`
+	Plain     *string                `json:"plain,omitempty"`
+	Grades    []gradeDoc             `json:"grades,omitempty"`
 	Findings  []bufferbloat.Finding  `json:"findings"`
+}
+
+type sourceDoc struct {
+	Program string   `json:"program"`
+	Host    *string  `json:"host"`
+	Untold  []string `json:"untold"`
 }
 
 type rulesDoc struct {
@@ -83,7 +92,9 @@ type goodputDoc struct {
 	First     *time.Duration `json:"first_ns"`
 	Last      *time.Duration `json:"last_ns"`
 	Flowed    int            `json:"streams"`
+	Whole     int            `json:"streams_whole"`
 	Planned   int            `json:"streams_planned"`
+	CutShort  bool           `json:"cut_short"`
 	CountedBy *string        `json:"counted_by"`
 	Fairness  *float64       `json:"fairness_jain"`
 	Flows     []flowDoc      `json:"flows"`
@@ -121,14 +132,16 @@ type countDoc struct {
 }
 
 type latencyDoc struct {
-	Series  string   `json:"series"`
-	Kind    string   `json:"kind"`
-	Primary bool     `json:"primary"`
-	Count   countDoc `json:"count"`
-	N       int      `json:"n"`
-	Loss    *float64 `json:"loss"`
-	Reason  *string  `json:"reason"`
-	Few     bool     `json:"few_samples"`
+	Series  string    `json:"series"`
+	Kind    string    `json:"kind"`
+	Primary bool      `json:"primary"`
+	Stated  bool      `json:"stated,omitempty"` // the figures are another program's, which kept no samples
+	Count   *countDoc `json:"count"`
+	N       int       `json:"n"`
+	Loss    *float64  `json:"loss"`
+	Reason  *string   `json:"reason"`
+	NoLoss  *string   `json:"loss_reason,omitempty"`
+	Few     bool      `json:"few_samples"`
 
 	Min    *time.Duration `json:"rtt_min_ns"`
 	P10    *time.Duration `json:"rtt_p10_ns"`
@@ -200,18 +213,18 @@ type probeDoc struct {
 	Kind        string         `json:"kind"`
 	Target      string         `json:"target"`
 	Address     string         `json:"address"`
-	Interval    time.Duration  `json:"interval_ns"`
+	Interval    *time.Duration `json:"interval_ns"`
 	DSCP        string         `json:"dscp"`
 	Primary     bool           `json:"primary"`
 	Reason      *string        `json:"reason"` // why this kind stands in for a better one
 	Error       *string        `json:"error"`
 	Void        bool           `json:"void"`
-	Count       countDoc       `json:"count"`
-	Duplicates  uint64         `json:"duplicates"`
-	Reordered   uint64         `json:"reordered"`
-	Corrupt     uint64         `json:"corrupt"`
-	Stray       uint64         `json:"stray"`
-	Rejected    uint64         `json:"rejected"`
+	Count       *countDoc      `json:"count"`
+	Duplicates  *uint64        `json:"duplicates"`
+	Reordered   *uint64        `json:"reordered"`
+	Corrupt     *uint64        `json:"corrupt"`
+	Stray       *uint64        `json:"stray"`
+	Rejected    *uint64        `json:"rejected"`
 	RejectedBy  []string       `json:"rejected_by"`
 	FirstError  *string        `json:"first_error"`
 	LatenessP99 *time.Duration `json:"lateness_p99_ns"`
@@ -255,10 +268,19 @@ func text(s string) *string { return value(s, s != "") }
 func (r *Result) document() *document {
 	d := &document{Schema: Schema, Version: r.Version, Command: r.Plan.Name, Status: r.Status(), Error: text(r.Cause()),
 		Length: value(r.Length, r.Length > 0), Stopped: text(r.Stopped), Truncated: r.Truncated, Rules: rules(),
-		Summary: r.summary(), Path: &r.Path, Client: &r.Client, Plan: r.plan(),
+		Summary: r.summary(), Plain: text(r.Plain()),
 		Phases: []phaseDoc{}, Induced: []inducedDoc{}, Probes: []probeDoc{}, Findings: r.Findings}
 	if !r.Started.IsZero() {
 		d.Started = text(r.Started.Format(time.RFC3339Nano))
+	}
+	if s := r.Source; s != nil {
+		d.Source = &sourceDoc{Program: s.Program, Host: text(s.Host), Untold: append([]string{}, s.Untold...)}
+		d.Rules.Quantile = r.rule()
+	} else {
+		d.Path, d.Client, d.Plan = &r.Path, &r.Client, r.plan()
+	}
+	for i := range r.Grades {
+		d.Grades = append(d.Grades, r.Grades[i].document())
 	}
 	if d.Findings == nil {
 		d.Findings = []bufferbloat.Finding{}
@@ -288,7 +310,7 @@ func (r *Result) plan() *bufferbloat.Plan {
 }
 
 func (r *Result) summary() (s summaryDoc) {
-	if idle := r.baseline(bufferbloat.Idle); idle != nil {
+	if idle := r.baseline(bufferbloat.Idle); idle != nil && idle.Primary().Has(Median) {
 		s.IdleMedian = &idle.Primary().Median
 	}
 	for i := range r.Phases {
@@ -298,12 +320,13 @@ func (r *Result) summary() (s summaryDoc) {
 			if g.Direction == load.Upload {
 				rate, median, induced = &s.Upload, &s.UploadMedian, &s.UploadInduced
 			}
-			if *rate != nil || !g.OK { // the first phase that has a figure speaks for the direction
+			// The first phase that has a figure speaks for the direction; one that nobody stopped and that was cut short has none.
+			if *rate != nil || !g.OK || g.CutShort() && stopText(r.Stopped, r.Truncated) == "" {
 				continue
 			}
 			*rate = value(int64(g.Rate), true)
 			if l := p.Primary(); l != nil && p.UnderLoad {
-				*median = value(l.Median, l.OK())
+				*median = value(l.Median, l.Has(Median))
 			}
 			for _, d := range r.Induced {
 				if d.Phase == p.Name {
@@ -316,10 +339,11 @@ func (r *Result) summary() (s summaryDoc) {
 }
 
 func (p *Phase) document() phaseDoc {
-	d := phaseDoc{Name: p.Name, Kind: string(p.Kind), Reached: p.Reached, Start: value(p.Start, p.Reached), End: value(p.End, p.Reached),
-		From: value(p.From, p.Reached), To: value(p.To, p.Reached), UnderLoad: p.UnderLoad, Goodput: []goodputDoc{}, Latency: []latencyDoc{},
+	timed := p.Reached && !p.Untimed
+	d := phaseDoc{Name: p.Name, Kind: string(p.Kind), Reached: p.Reached, Start: value(p.Start, timed), End: value(p.End, timed),
+		From: value(p.From, timed), To: value(p.To, timed), UnderLoad: p.UnderLoad, Goodput: []goodputDoc{}, Latency: []latencyDoc{},
 		CPU: cpuDoc{Reason: text(p.CPU.Why), Own: value(p.CPU.Own, p.CPU.OK), Cores: []shareDoc{}}}
-	if p.CPU.OK {
+	if p.CPU.OK && !p.CPU.OnlyCores {
 		d.CPU.Busy = &shareDoc{p.CPU.Busy.Mean, p.CPU.Busy.StdDev}
 	}
 	for _, c := range p.CPU.Cores {
@@ -337,7 +361,7 @@ func (p *Phase) document() phaseDoc {
 func (g *Goodput) document() goodputDoc {
 	flowed := g.Flowed > 0
 	d := goodputDoc{Direction: g.Direction, Goodput: value(int64(g.Rate), g.OK), Reason: text(g.Why), Bytes: value(g.Bytes, flowed),
-		First: value(g.First, flowed), Last: value(g.Last, flowed), Flowed: g.Flowed, Planned: g.Planned,
+		First: value(g.First, flowed), Last: value(g.Last, flowed), Flowed: g.Flowed, Whole: g.Whole, Planned: g.Planned, CutShort: g.CutShort(),
 		CountedBy: value(g.CountedBy.String(), flowed), Fairness: value(g.Fairness, g.HasFairness), Flows: []flowDoc{}}
 	for i := range g.Flows {
 		f := &g.Flows[i]
@@ -352,8 +376,8 @@ func (g *Goodput) document() goodputDoc {
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-func (c *Count) document() countDoc {
-	return countDoc{Due: c.Due, Sent: c.Sent, Received: c.Received, Late: c.Late, Lost: c.Lost, LostUp: c.LostUp, LostDown: c.LostDown,
+func (c *Count) document() *countDoc {
+	return &countDoc{Due: c.Due, Sent: c.Sent, Received: c.Received, Late: c.Late, Lost: c.Lost, LostUp: c.LostUp, LostDown: c.LostDown,
 		Unsent: c.Unsent, Unfinished: c.Unfinished, Invalid: c.Invalid}
 }
 
@@ -361,14 +385,19 @@ func (l *Latency) document() latencyDoc {
 	ok := l.OK()
 	loss, decided := l.Loss()
 	d := latencyDoc{Series: l.Series, Kind: l.Kind, Primary: l.Primary, Count: l.Count.document(), N: l.N, Loss: value(loss, decided), Few: l.Few(),
-		Min: value(l.Min, ok), P10: value(l.P10, ok), Median: value(l.Median, ok), Mean: value(l.Mean, ok), P90: value(l.P90, ok),
-		P99: value(l.P99, l.HasP99), Max: value(l.Max, ok),
-		MedianInterval: interval(&l.MedianRange, ok), P90Interval: interval(&l.P90Range, ok),
-		MedianWithLoss: value(l.MedianWithLoss.Value, decided && !l.MedianWithLoss.Unbounded),
-		P90WithLoss:    value(l.P90WithLoss.Value, decided && !l.P90WithLoss.Unbounded), Ladder: []rungDoc{}}
+		Min: value(l.Min, l.Has(Min)), P10: value(l.P10, l.Has(P10)), Median: value(l.Median, l.Has(Median)), Mean: value(l.Mean, l.Has(Mean)),
+		P90: value(l.P90, l.Has(P90)), P99: value(l.P99, l.HasP99), Max: value(l.Max, l.Has(Max)),
+		MedianInterval: interval(&l.MedianRange, ok && l.Stated == nil), P90Interval: interval(&l.P90Range, ok && l.Stated == nil),
+		MedianWithLoss: value(l.MedianWithLoss.Value, l.withLoss() && !l.MedianWithLoss.Unbounded),
+		P90WithLoss:    value(l.P90WithLoss.Value, l.withLoss() && !l.P90WithLoss.Unbounded), Ladder: []rungDoc{}}
+	if s := l.Stated; s != nil {
+		d.Stated, d.Count, d.NoLoss = true, nil, text(s.WhyLoss)
+	}
 	switch {
+	case ok && l.Stated != nil:
+		d.Reason = text(l.Stated.Why)
 	case ok:
-	case l.Count.Due == 0:
+	case l.Count.Due == 0 && l.Stated == nil:
 		d.Reason = text("no probe was due")
 	default:
 		d.Reason = text("no probe was answered")
@@ -385,8 +414,8 @@ func interval(e *stat.Estimate, ok bool) *intervalDoc {
 
 func (d *Induced) document() inducedDoc {
 	out := inducedDoc{Phase: d.Phase, Series: d.Series, Reason: text(d.Why), Median: value(d.Median.Value, d.OK), P90: value(d.P90.Value, d.OK),
-		MedianInterval: interval(&d.Median, d.OK), P90Interval: interval(&d.P90, d.OK), NearResolution: d.NearResolution, BaselineMoved: d.BaselineMoved}
-	if d.OK {
+		MedianInterval: interval(&d.Median, d.OK && d.NoInterval == ""), P90Interval: interval(&d.P90, d.OK && d.NoInterval == ""), NearResolution: d.NearResolution, BaselineMoved: d.BaselineMoved}
+	if d.OK && d.NoInterval == "" {
 		out.Factor = ratio(d.Factor)
 	}
 	return out
@@ -400,10 +429,14 @@ func ratio(r stat.Ratio) *ratioDoc {
 }
 
 func (s *Series) document() probeDoc {
-	d := probeDoc{Name: s.Name, Kind: s.Kind, Target: s.Target, Address: s.Address, Interval: s.Interval, DSCP: s.DSCP, Primary: s.Primary,
-		Reason: text(s.Reason), Error: text(s.Error), Void: s.Void, Count: s.Count.document(), Duplicates: s.Tally.Duplicates, Reordered: s.Tally.Reordered,
-		Corrupt: s.Tally.Corrupt, Stray: s.Tally.Stray, Rejected: s.Tally.Rejected, RejectedBy: []string{}, FirstError: text(s.Tally.FirstError),
+	counted := !s.Uncounted
+	d := probeDoc{Name: s.Name, Kind: s.Kind, Target: s.Target, Address: s.Address, Interval: value(s.Interval, s.Interval > 0), DSCP: s.DSCP, Primary: s.Primary,
+		Reason: text(s.Reason), Error: text(s.Error), Void: s.Void, Count: s.Count.document(), Duplicates: value(s.Tally.Duplicates, counted), Reordered: value(s.Tally.Reordered, counted),
+		Corrupt: value(s.Tally.Corrupt, counted), Stray: value(s.Tally.Stray, counted), Rejected: value(s.Tally.Rejected, counted), RejectedBy: []string{}, FirstError: text(s.Tally.FirstError),
 		LatenessP99: value(s.LatenessP99, s.HasLateness), LatenessMax: value(s.LatenessMax, s.HasLateness), Resolution: value(s.Resolution, s.Resolution > 0)}
+	if s.Uncounted {
+		d.Count = nil
+	}
 	for _, a := range s.Tally.RejectedBy {
 		d.RejectedBy = append(d.RejectedBy, a.String())
 	}

@@ -27,6 +27,7 @@ type Result struct {
 	Truncated bool   // the recording was cut off
 	// Signal is the number of the signal that ended the program, for Status to say; 0 for none. New does not know it: the program sets it.
 	Signal int
+	Source *Source // where the result was read, nil where it comes from a recording of ours: then there is no Plan, Path and Client
 	Plan   bufferbloat.Plan
 	Path   bufferbloat.Path
 	Client bufferbloat.HostFacts
@@ -34,6 +35,7 @@ type Result struct {
 	Phases   []Phase // in the order of the plan
 	Series   []Series
 	Induced  []Induced // one for each load phase, for the primary series
+	Grades   []Grade   // by the schemes that the program asked for; New gives none
 	Findings []bufferbloat.Finding
 
 	noCPU string // why this host's CPU use is not known, "" where it is
@@ -44,6 +46,7 @@ type Phase struct {
 	Name    string
 	Kind    bufferbloat.PhaseKind
 	Reached bool // false: the run ended before it began, and there is nothing but a name and a kind
+	Untimed bool // the source does not say when: Start, End, From and To mean nothing
 	Start   time.Duration
 	End     time.Duration
 	// From and To bound the samples that count here: sent at or after From and before To.
@@ -115,7 +118,8 @@ type Latency struct {
 	Primary bool
 	Count   Count
 	stat.Summary
-	MedianRange stat.Estimate // Median and P90 again, with intervals; valid where the Summary is OK
+	Stated      *Stated       // nil where the figures were computed from samples; see Has
+	MedianRange stat.Estimate // Median and P90 again, with intervals; valid where the Summary is OK and not Stated
 	P90Range    stat.Estimate
 	Ladder      []stat.Rung
 }
@@ -130,8 +134,9 @@ type Goodput struct {
 	Bytes     uint64
 	First     time.Duration
 	Last      time.Duration
-	Flowed    int // flows that delivered data
-	Planned   int
+	Flowed    int          // flows that delivered data
+	Whole     int          // those of them that ran to their end
+	Planned   int          // 0 where the source does not say
 	CountedBy load.Counter // the weakest of the flows' counters
 	// Fairness is Jain's index over the planned flows' bytes, valid with HasFairness (two flows or more).
 	Fairness    float64
@@ -144,9 +149,13 @@ type Flow struct {
 	Name string
 	bufferbloat.FlowResult
 	Error string
+	Whole bool // it delivered data and ran to its end
 	OK    bool // Rate is valid
 	Rate  bitrate.Bitrate
 }
+
+// CutShort reports whether no flow of g ran to its end, so that its rate is not that of the test that was asked for.
+func (g *Goodput) CutShort() bool { return g.Flowed > 0 && g.Whole == 0 }
 
 // Series is one series of probes over the whole run, phases or not.
 type Series struct {
@@ -157,6 +166,7 @@ type Series struct {
 	Reason                      string // why this kind stands in for a better one
 	Error                       string // why it ended early
 	Count                       Count
+	Uncounted                   bool // the source does not tell what became of the probes: Count and Tally mean nothing
 	Tally                       probe.Tally
 	LatenessP99, LatenessMax    time.Duration // of our own sends after their due times; valid with HasLateness
 	HasLateness                 bool

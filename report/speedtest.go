@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,11 +18,19 @@ import (
 // points of all rates and delays below each other. What has no figure is "-" with its reason.
 func (r *Result) WriteSpeedtest(w io.Writer) error {
 	t := &speedtest{r: r, digits: r.digits()}
-	t.header()
+	if r.Source != nil {
+		t.sourceHeader()
+	} else {
+		t.header()
+	}
 	t.blank()
 	for i := range r.Phases {
 		p := &r.Phases[i]
 		switch {
+		case p.Kind == Unknown:
+			t.line("Line", "load not told")
+			t.latency(p)
+			t.blank()
 		case p.Kind == bufferbloat.Idle && p.Reached:
 			if !r.idleOnly() {
 				t.line("Idle", "no load")
@@ -42,6 +51,8 @@ func (r *Result) WriteSpeedtest(w io.Writer) error {
 			fmt.Fprintf(&t.b, "   ! %s\n", findingText(f))
 		}
 	}
+	t.grades()
+	t.plain()
 	_, err := w.Write(append(bytes.TrimRight(t.b.Bytes(), "\n"), '\n'))
 	return err
 }
@@ -118,13 +129,29 @@ func (r *Result) idleOnly() bool {
 	return true
 }
 
+// sourceHeader says where the result comes from and what that does not tell.
+func (t *speedtest) sourceHeader() {
+	fmt.Fprintf(&t.b, "%s %s\n", t.r.started(), t.r.intro())
+	if untold := t.r.untold(); untold != "" {
+		fmt.Fprintf(&t.b, "(%s)\n", untold)
+	}
+	if why := t.r.stoppedText(); why != "" {
+		fmt.Fprintf(&t.b, "Stopped! %s: what follows is what was measured until then\n", printable(why))
+	}
+}
+
+// started is the wall clock's reading at the start of the run.
+func (r *Result) started() string {
+	if r.Started.IsZero() {
+		return "(no date)"
+	}
+	return r.Started.Format("2006-01-02 15:04:05")
+}
+
 // header says when, against whom, and what was done.
 func (t *speedtest) header() {
 	r := t.r
-	started := "(no date)"
-	if !r.Started.IsZero() {
-		started = r.Started.Format("2006-01-02 15:04:05")
-	}
+	started := r.started()
 	probing := "without any probe"
 	if s := r.primary(); s != nil {
 		verb := "probing"
@@ -239,7 +266,7 @@ func (t *speedtest) load(p *Phase) {
 		return
 	}
 	why := "no load, so no latency under load"
-	if l := p.Primary(); l != nil && l.OK() {
+	if l := p.Primary(); l != nil && l.Has(Median) {
 		why += fmt.Sprintf("; without it %s had a median of %s", plural(l.N, "ping"), ms(l.Median))
 	}
 	t.line("Latency", t.figure(none, 2)+" ("+why+")")
@@ -255,10 +282,28 @@ func (t *speedtest) goodput(g *Goodput) {
 		return
 	}
 	text := t.figure(mbps(g.Rate), 2) + " Mbps"
-	if g.Flowed < g.Planned {
-		text += fmt.Sprintf(" (%d of %d streams)", g.Flowed, g.Planned)
+	if mark := g.mark(); mark != "" {
+		text += " (" + mark + ")"
 	}
 	t.line(label, text)
+}
+
+// mark says what keeps a rate from being that of the whole test, "" where nothing does.
+func (g *Goodput) mark() string {
+	var marks []string
+	if g.Flowed < g.Planned {
+		marks = append(marks, fmt.Sprintf("%d of %d streams", g.Flowed, g.Planned))
+	}
+	switch {
+	case g.CutShort():
+		marks = append(marks, "cut short: no stream ran to its end")
+	case g.Whole < g.Flowed:
+		marks = append(marks, fmt.Sprintf("%d of them ran to their end", g.Whole))
+		if len(marks) == 1 {
+			marks[0] = fmt.Sprintf("%d of %d streams ran to their end", g.Whole, g.Planned)
+		}
+	}
+	return strings.Join(marks, ", ")
 }
 
 // latency prints the block of the primary series, a line for each further series, and what else became of the probes.
@@ -268,7 +313,7 @@ func (t *speedtest) latency(p *Phase) {
 		t.line("Latency", t.figure(none, 2)+" (no probe ran)")
 		return
 	}
-	loss := lossPercent(&l.Summary)
+	loss := lossPercent(l)
 	if loss != none {
 		loss += "%"
 	}
@@ -276,13 +321,18 @@ func (t *speedtest) latency(p *Phase) {
 	for _, row := range []struct {
 		label   string
 		value   time.Duration
+		figure  Figures
 		percent bool
-	}{{"Min", l.Min, false}, {"10pct", l.P10, true}, {"Median", l.Median, true}, {"Avg", l.Mean, false}, {"90pct", l.P90, true}, {"Max", l.Max, false}} {
+	}{{"Min", l.Min, Min, false}, {"10pct", l.P10, P10, true}, {"Median", l.Median, Median, true}, {"Avg", l.Mean, Mean, false},
+		{"90pct", l.P90, P90, true}, {"Max", l.Max, Max, false}} {
 		text := t.figure(none, 3)
-		if l.OK() {
+		switch {
+		case l.Has(row.figure):
 			text = t.figure(ms(row.value), 3)
+		case l.OK():
+			text += " (" + printable(l.Stated.Why) + ")"
 		}
-		if row.percent && l.Few() {
+		if row.percent && l.Few() && l.Has(row.figure) {
 			text += " (too few pings)"
 		}
 		t.line(row.label, text)
@@ -295,6 +345,12 @@ func (t *speedtest) latency(p *Phase) {
 
 // losses prints what the six rows leave out.
 func (t *speedtest) losses(l *Latency) {
+	if l.Stated != nil {
+		if l.Stated.WhyLoss != "" {
+			t.line("Loss", t.figure(none, 3)+" ("+printable(l.Stated.WhyLoss)+")")
+		}
+		return
+	}
 	if l.Lost > 0 && l.OK() {
 		bound := func(b time.Duration, unbounded bool) string {
 			if unbounded {
@@ -326,19 +382,19 @@ func (t *speedtest) losses(l *Latency) {
 // second prints a further series on one line.
 func (t *speedtest) second(l *Latency) {
 	label := printable(l.Series)
-	loss := lossPercent(&l.Summary)
+	loss := lossPercent(l)
 	if loss != none {
 		loss += "%"
 	}
 	count := fmt.Sprintf("(%s, %s lost", plural(l.N+l.Lost, "probe"), loss)
-	if l.Kind == "irtt" {
+	if l.Kind == "irtt" && l.Stated == nil {
 		count += fmt.Sprintf(": %d up, %d down", l.Count.LostUp, l.Count.LostDown)
 		if l.Count.Lost > 0 {
 			count += fmt.Sprintf(", %d either way", l.Count.Lost)
 		}
 	}
 	median, p90 := none, none
-	if l.OK() {
+	if l.Has(Median | P90) {
 		median, p90 = ms(l.Median), ms(l.P90)
 	}
 	few := ""
@@ -353,7 +409,11 @@ func (t *speedtest) induced() {
 	if len(t.r.Induced) == 0 {
 		return
 	}
-	t.line("Induced", "(in msec, loaded minus idle, with 95% intervals)")
+	text := "(in msec, loaded minus idle, with 95% intervals)"
+	if slices.ContainsFunc(t.r.Induced, func(d Induced) bool { return d.NoInterval != "" }) {
+		text = "(in msec, loaded minus idle, without intervals: the source has no samples)"
+	}
+	t.line("Induced", text)
 	for i := range t.r.Induced {
 		d := &t.r.Induced[i]
 		if !d.OK {
@@ -364,11 +424,16 @@ func (t *speedtest) induced() {
 		if d.Idle.Few() || d.Loaded.Few() {
 			mark = ", too few pings"
 		}
-		if d.Median.Weak() {
+		if d.Median.Weak() && d.NoInterval == "" {
 			mark += ", interval from few independent pings"
 		}
 		if d.BaselineMoved {
 			mark += ", baseline moved"
+		}
+		if d.NoInterval != "" {
+			t.line(printable(d.Phase), fmt.Sprintf("median %s, 90pct %s (median %s idle, %s loaded%s)", signed(d.Median.Value), signed(d.P90.Value),
+				briefMS(d.Idle.Median), briefMS(d.Loaded.Median), mark))
+			continue
 		}
 		t.line(printable(d.Phase), fmt.Sprintf("median %s [%s to %s], 90pct %s [%s to %s] (median %s idle, %s loaded%s)",
 			signed(d.Median.Value), signed(d.Median.Low), signed(d.Median.High), signed(d.P90.Value), signed(d.P90.Low), signed(d.P90.High),
@@ -384,11 +449,11 @@ func (t *speedtest) after() {
 		if p.Kind != bufferbloat.After || l == nil {
 			continue
 		}
-		loss := lossPercent(&l.Summary)
+		loss := lossPercent(l)
 		if loss != none {
 			loss += "%"
 		}
-		if !l.OK() {
+		if !l.Has(Median | P90) {
 			t.line("After", fmt.Sprintf("%s (%s without load, %s lost)", none, plural(l.N+l.Lost, "ping"), loss))
 			continue
 		}
@@ -415,6 +480,11 @@ func (t *speedtest) cpu() {
 	}
 	c := busiest.CPU
 	core := c.Busiest()
+	if c.OnlyCores {
+		t.line("CPU", fmt.Sprintf("the busiest of %s at %s +/- %s in %s; netperf took %s", plural(len(c.Cores), "CPU"), percent(core.Mean), percent(core.StdDev),
+			printable(busiest.Name), percent(c.Own)))
+		return
+	}
 	t.line("CPU", fmt.Sprintf("%s of %s busy in %s, the busiest at %s +/- %s; this program took %s", percent(c.Busy.Mean), plural(len(c.Cores), "CPU"),
 		printable(busiest.Name), percent(core.Mean), percent(core.StdDev), percent(c.Own)))
 }

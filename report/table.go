@@ -56,6 +56,9 @@ func (r *Result) rows() [][]string {
 func (p *Phase) rate(d load.Direction) string {
 	for i := range p.Goodput {
 		if g := &p.Goodput[i]; g.Direction == d && g.OK {
+			if g.CutShort() {
+				return mbps(g.Rate) + " (cut short)"
+			}
 			return mbps(g.Rate)
 		}
 	}
@@ -66,6 +69,9 @@ func (p *Phase) rate(d load.Direction) string {
 func (p *Phase) streams() string {
 	var out []string
 	for _, g := range p.Goodput {
+		if g.Planned == 0 {
+			continue
+		}
 		if g.Flowed == g.Planned {
 			out = append(out, strconv.Itoa(g.Planned))
 		} else {
@@ -89,27 +95,35 @@ func (r *Result) inducedMedian(phase, series string) string {
 
 // cells are the columns from N on.
 func (l *Latency) cells(induced string) []string {
-	out := []string{strconv.Itoa(l.N), lossPercent(&l.Summary)}
-	for _, v := range []time.Duration{l.Min, l.P10, l.Median, l.Mean, l.P90, l.P99, l.Max} {
-		if l.OK() {
-			out = append(out, ms(v))
+	out := []string{strconv.Itoa(l.N), lossPercent(l)}
+	for _, f := range l.figures() {
+		if f.ok {
+			out = append(out, ms(f.value))
 		} else {
 			out = append(out, none)
 		}
 	}
-	if !l.HasP99 {
-		out[7] = none
-	}
 	return append(out, induced)
+}
+
+// figure is one of the columns from Min to Max.
+type figure struct {
+	value time.Duration
+	ok    bool
+}
+
+// figures are the columns from Min to Max, the 99th percentile among them.
+func (l *Latency) figures() []figure {
+	return []figure{{l.Min, l.Has(Min)}, {l.P10, l.Has(P10)}, {l.Median, l.Has(Median)}, {l.Mean, l.Has(Mean)}, {l.P90, l.Has(P90)},
+		{l.P99, l.HasP99}, {l.Max, l.Has(Max)}}
 }
 
 // summaryLine says in one line what the table is of.
 func (r *Result) summaryLine() string {
-	started := "(no date)"
-	if !r.Started.IsZero() {
-		started = r.Started.Format("2006-01-02 15:04:05")
+	if r.Source != nil {
+		return r.started() + " " + r.intro() + "; delays in ms, quantiles " + r.rule()
 	}
-	line := started + " " + printable(r.Plan.Name) + " against " + printable(r.Path.Host)
+	line := r.started() + " " + printable(r.Plan.Name) + " against " + printable(r.Path.Host)
 	if s := r.primary(); s != nil {
 		line += fmt.Sprintf(", probing %s (%s, every %s ms)", printable(s.Target), probeKind(s.Kind), plainMS(s.Interval))
 	}
@@ -146,6 +160,12 @@ func (r *Result) WriteTable(w io.Writer) error {
 
 // writeTop prints what a reader must know before the table.
 func (r *Result) writeTop(b *strings.Builder, end string) {
+	if r.Source != nil {
+		if untold := r.untold(); untold != "" {
+			fmt.Fprintf(b, "%s%s\n", untold, end)
+		}
+		r.writeReasons(b, end)
+	}
 	if why := r.stoppedText(); why != "" {
 		fmt.Fprintf(b, "Stopped! %s: the table has what was measured until then%s\n", printable(why), end)
 	}
@@ -162,6 +182,25 @@ func (r *Result) writeTop(b *strings.Builder, end string) {
 				what = printable(r.Phases[i].Name) + ", " + what
 			}
 			fmt.Fprintf(b, "No result for %s: %s%s\n", what, printable(g.Why), end)
+		}
+	}
+}
+
+// writeReasons says why cells of the table are dashes that another program's figures would fill.
+func (r *Result) writeReasons(b *strings.Builder, end string) {
+	var said []string
+	say := func(why string) {
+		if why != "" && !slices.Contains(said, why) {
+			said = append(said, why)
+			fmt.Fprintf(b, "%s: %s%s\n", none, printable(why), end)
+		}
+	}
+	for i := range r.Phases {
+		for j := range r.Phases[i].Latency {
+			if s := r.Phases[i].Latency[j].Stated; s != nil {
+				say(s.WhyLoss)
+				say(s.Why)
+			}
 		}
 	}
 }
@@ -206,7 +245,8 @@ func (r *Result) WriteCSV(w io.Writer) error {
 	_ = c.Write([]string{"version", "started", "host", "address", "status", "stopped", "phase", "kind", "under_load", "series", "probe",
 		"download_bps", "upload_bps", "download_streams", "upload_streams", "streams_planned_down", "streams_planned_up",
 		"due", "sent", "answered", "lost", "unfinished", "unsent", "loss", "rtt_min_ms", "rtt_p10_ms", "rtt_median_ms", "rtt_mean_ms",
-		"rtt_p90_ms", "rtt_p99_ms", "rtt_max_ms", "induced_median_ms", "induced_p90_ms", "findings"}) // errors are kept until Flush
+		"rtt_p90_ms", "rtt_p99_ms", "rtt_max_ms", "induced_median_ms", "induced_p90_ms", "findings", "source",
+		"download_streams_whole", "upload_streams_whole"}) // errors are kept until Flush
 	for i := range r.Phases {
 		p := &r.Phases[i]
 		if p.Kind == bufferbloat.Drain {
@@ -229,26 +269,35 @@ func (r *Result) record(p *Phase, l *Latency) []string {
 	if !r.Started.IsZero() {
 		started = r.Started.Format(time.RFC3339Nano)
 	}
-	out := []string{printable(r.Version), started, printable(r.Path.Host), printable(r.Path.Address), strconv.Itoa(r.Status()),
+	host, source := r.Path.Host, ""
+	if r.Source != nil {
+		host, source = r.Source.Host, r.Source.Program
+	}
+	last := append([]string{r.codes(p.Name), printable(source)}, p.wholeCells()...)
+	out := []string{printable(r.Version), started, printable(host), printable(r.Path.Address), strconv.Itoa(r.Status()),
 		printable(stopText(r.Stopped, r.Truncated)), printable(p.Name), printable(string(p.Kind)), strconv.FormatBool(p.UnderLoad)}
 	if l == nil {
-		return append(append(append(out, "", ""), p.rateCells()...), append(slices.Repeat([]string{""}, 16), r.codes(p.Name))...)
+		return append(append(append(out, "", ""), p.rateCells()...), append(slices.Repeat([]string{""}, 16), last...)...)
 	}
 	out = append(append(out, printable(l.Series), printable(l.Kind)), p.rateCells()...)
 	c := l.Count
 	for _, n := range []int{c.Due, c.Sent, c.Answered(), c.AllLost(), c.Unfinished, c.Unsent} {
+		if l.Stated != nil {
+			out = append(out, "")
+			continue
+		}
 		out = append(out, strconv.Itoa(n))
+	}
+	if l.Stated != nil {
+		out[len(out)-4] = strconv.Itoa(l.N)
 	}
 	loss := ""
 	if v, ok := l.Loss(); ok {
 		loss = strconv.FormatFloat(v, 'f', -1, 64)
 	}
 	out = append(out, loss)
-	for _, v := range []struct {
-		d  time.Duration
-		ok bool
-	}{{l.Min, l.OK()}, {l.P10, l.OK()}, {l.Median, l.OK()}, {l.Mean, l.OK()}, {l.P90, l.OK()}, {l.P99, l.HasP99}, {l.Max, l.OK()}} {
-		out = append(out, cell(v.d, v.ok))
+	for _, f := range l.figures() {
+		out = append(out, cell(f.value, f.ok))
 	}
 	induced := []string{"", ""}
 	for i := range r.Induced {
@@ -256,7 +305,18 @@ func (r *Result) record(p *Phase, l *Latency) []string {
 			induced = []string{cell(d.Median.Value, d.OK), cell(d.P90.Value, d.OK)}
 		}
 	}
-	return append(append(out, induced...), r.codes(p.Name))
+	return append(append(out, induced...), last...)
+}
+
+// wholeCells say how many of the streams of each direction ran to their end.
+func (p *Phase) wholeCells() []string {
+	out := []string{"", ""}
+	for _, g := range p.Goodput {
+		if i := int(g.Direction - load.Download); i <= 1 && g.Planned > 0 {
+			out[i] = strconv.Itoa(g.Whole)
+		}
+	}
+	return out
 }
 
 func cell(d time.Duration, ok bool) string {
@@ -277,7 +337,9 @@ func (p *Phase) rateCells() []string {
 		if g.OK {
 			out[i] = strconv.FormatInt(int64(g.Rate), 10)
 		}
-		out[2+i], out[4+i] = strconv.Itoa(g.Flowed), strconv.Itoa(g.Planned)
+		if g.Planned > 0 {
+			out[2+i], out[4+i] = strconv.Itoa(g.Flowed), strconv.Itoa(g.Planned)
+		}
 	}
 	return out
 }

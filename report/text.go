@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"bufferbloat/internal/bitrate"
-	"bufferbloat/report/stat"
 )
 
 // none stands where there is no figure.
@@ -78,8 +77,8 @@ func mbps(r bitrate.Bitrate) string {
 }
 
 // lossPercent is the share of lost probes, "-" where none was decided. Any loss shows.
-func lossPercent(s *stat.Summary) string {
-	loss, ok := s.Loss()
+func lossPercent(l *Latency) string {
+	loss, ok := l.Loss()
 	if !ok {
 		return none
 	}
