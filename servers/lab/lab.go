@@ -85,7 +85,7 @@ type Lab struct {
 	server      *Host
 
 	started atomic.Bool
-	running chan struct{} // closed when Run is in charge
+	running chan struct{} // closed when a virtual Run is in charge
 	ended   chan struct{} // closed when Run has returned
 	stop    context.CancelFunc
 	done    <-chan struct{} // closed when the lab is over: whatever waits in it gives up
@@ -213,7 +213,7 @@ func (l *Lab) newLinks() error {
 		if c.Queue == "fq_codel" {
 			queue = link.FQCoDel(link.FQCoDelOptions{Memory: buffer, Seed: seed})
 		}
-		return link.New(link.Options{Rate: max(rate, 0), Delay: delay, Overhead: c.Overhead, Queue: queue, Drop: l.dropped})
+		return link.New(link.Options{Rate: max(rate, 0), Delay: delay, Framing: link.Framing{Overhead: c.Overhead}, Queue: queue, Drop: l.dropped})
 	}
 	var err error
 	if l.down, err = newLink(c.Down, c.RTT/2, c.BufferDown, 2*c.Seed); err != nil {
@@ -260,18 +260,18 @@ func (l *Lab) Stats() Stats {
 	return s
 }
 
-// Running returns a channel that is closed once Run is in charge. In virtual time what begins before that runs in parallel and in any order;
-// a run that is to be repeatable to the packet waits for it first.
-func (l *Lab) Running() <-chan struct{} { return l.running }
-
 // Run drives the link and the clock until ctx is done, and then returns nil; it may be called once. The lab is over with it: its
 // connections return net.ErrClosed, its timers do not fire any more. Let servers and clients end first, so ctx should not be the one
 // that an interrupt ends.
 //
-// In virtual time Run sets GOMAXPROCS to 1 and restores it when it returns, and a second virtual Run in the process waits until the first
+// In virtual time the hosts' sleeps, dials and listens wait until Run is in charge, because what goes on before that runs in parallel and
+// in any order. Run sets GOMAXPROCS to 1 and restores it when it returns, and a second virtual Run in the process waits until the first
 // is over. The clock moves only when every goroutine waits for something: for the lab, for each other, for a timer of the time package, or
 // for a socket of the kernel. Code that runs in the lab must therefore wait on the host's clock only; what it waits for outside is not
 // seen, and virtual time passes it by. A goroutine in a system call (a file being written) is waited for, for at most 50 ms.
+//
+// Two runs with the same seed are the same to the packet as far as the order is, in which goroutines that begin at the same moment come to
+// their turn. That is Go's scheduler's to choose; it is the same as a rule, but on a busy machine it may interrupt one of them.
 func (l *Lab) Run(ctx context.Context) error {
 	if l.started.Swap(true) {
 		return errors.New("lab: Run was called twice; a lab runs once")
@@ -314,6 +314,27 @@ func (l *Lab) Close() error {
 		l.calls.Wait()
 	})
 	return nil
+}
+
+// begun waits until a virtual lab runs. It returns why ctx or the lab is over, where they are.
+func (l *Lab) begun(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if over(l.done) {
+		return l.errOver()
+	}
+	if !l.config.Virtual || over(l.running) {
+		return nil
+	}
+	select {
+	case <-l.running:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-l.done:
+		return l.errOver()
+	}
 }
 
 // errOver is what an operation gets when the lab is over.

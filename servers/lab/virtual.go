@@ -29,19 +29,18 @@ func (l *Lab) runVirtual(ctx context.Context) {
 			return
 		}
 		l.mu.Lock()
-		a, t := l.step()
-		idle := a.t == nil && t == nil
+		a, t, busy := l.step()
 		l.armed = 0
-		if idle {
+		if !busy {
 			l.armed = never
 		}
 		l.mu.Unlock()
 		switch {
 		case t != nil:
 			l.calls.Go(t.f)
-		case !idle:
+		case a.t != nil:
 			l.deliver(a)
-		default:
+		case !busy:
 			select {
 			case <-l.kick:
 			case <-ctx.Done():
@@ -52,11 +51,11 @@ func (l *Lab) runVirtual(ctx context.Context) {
 }
 
 // step advances the clock to the next event and returns what is to be done: a packet to deliver, or else a timer to fire, or neither
-// where nothing is pending. The caller holds l.mu.
-func (l *Lab) step() (arrival, *timer) {
+// where something happened inside the links alone. It returns false where nothing is pending. The caller holds l.mu.
+func (l *Lab) step() (arrival, *timer, bool) {
 	next := l.next()
 	if next == never {
-		return arrival{}, nil
+		return arrival{}, nil, false
 	}
 	now := max(next, l.elapsed())
 	l.virtual.Store(int64(now))
@@ -68,9 +67,9 @@ func (l *Lab) step() (arrival, *timer) {
 		a := l.arrivals[0]
 		l.arrivals = l.arrivals[:copy(l.arrivals, l.arrivals[1:])]
 		l.took(a)
-		return a, nil
+		return a, nil, true
 	}
-	return arrival{}, l.takeDue(now)
+	return arrival{}, l.takeDue(now), true
 }
 
 // quiescence tells when every goroutine of the process waits.

@@ -28,6 +28,14 @@ func (f Flow) Hash() uint64 {
 	return h
 }
 
+// Hosts returns hashes of the two addresses that are the same in every run.
+func (f Flow) Hosts() (from, to uint32) { return hostHash(f.From), hostHash(f.To) }
+
+func hostHash(a netip.Addr) uint32 {
+	b := a.As16()
+	return uint32(mix(mix(binary.BigEndian.Uint64(b[:8])) ^ binary.BigEndian.Uint64(b[8:])))
+}
+
 // mix is a bijection of 64 bits in which every bit of x bears on every bit of the result (the finalizer of splitmix64).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15

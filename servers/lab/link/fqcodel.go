@@ -231,7 +231,7 @@ func (f *fqFlow) pop() (Packet, bool) {
 func (f *fqFlow) left() int { return f.bytes }
 
 func (f *fqFlow) signal(p Packet) (Packet, bool) {
-	if f.q.o.NoECN || !p.ect() {
+	if f.q.o.NoECN || !p.ECT() {
 		f.q.env.Drop(p, AQM)
 		return Packet{}, false
 	}

@@ -131,7 +131,7 @@ func TestFQCoDelLetsASparseFlowPass(t *testing.T) {
 	}
 	probe := testFlow(999).Hash()
 	lists = append(lists, flood(Packet{Flow: probe, Size: 84}, 900, 100*ms, 10*ms))
-	l := newLink(t, Options{Rate: rate, Overhead: 14, Queue: FQCoDel(FQCoDelOptions{})})
+	l := newLink(t, Options{Rate: rate, Framing: Framing{Overhead: 14}, Queue: FQCoDel(FQCoDelOptions{})})
 	var delays []time.Duration
 	for _, a := range run(l, merge(lists...), 10*time.Second) {
 		if a.p.Flow == probe {
@@ -153,7 +153,7 @@ func TestFQCoDelDropsFromTheFattestFlow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			thin := testFlow(1).Hash()
 			var lost []Packet
-			l := newLink(t, Options{Rate: bitrate.Kbit, Overhead: 14, Queue: FQCoDel(o), Drop: func(p Packet, r Reason) {
+			l := newLink(t, Options{Rate: bitrate.Kbit, Framing: Framing{Overhead: 14}, Queue: FQCoDel(o), Drop: func(p Packet, r Reason) {
 				if r != Overflow {
 					t.Errorf("dropped for %v, want overflow", r)
 				}

@@ -63,7 +63,7 @@ func merge(lists ...[]arrival) []arrival {
 }
 
 func TestAnIdleLinkDelaysByTransmissionAndPropagation(t *testing.T) {
-	l := newLink(t, Options{Rate: 20 * bitrate.Mbit, Delay: 20 * ms, Overhead: 14, Queue: FIFO(100000)})
+	l := newLink(t, Options{Rate: 20 * bitrate.Mbit, Delay: 20 * ms, Framing: Framing{Overhead: 14}, Queue: FIFO(100000)})
 	got := run(l, []arrival{{Packet{Size: 1500}, 5 * ms}}, time.Second)
 	want := 5*ms + 1514*8*50*time.Nanosecond + 20*ms
 	if len(got) != 1 || got[0].at != want {
@@ -90,7 +90,7 @@ func TestTheRateIsExactOverAnyTime(t *testing.T) {
 func TestALateDriverChangesNoArrival(t *testing.T) {
 	packets := flood(Packet{Size: 1500}, 400, 0, 300*time.Microsecond)
 	make := func() *Link {
-		return newLink(t, Options{Rate: 20 * bitrate.Mbit, Delay: 10 * ms, Overhead: 14, Queue: FIFO(50000)})
+		return newLink(t, Options{Rate: 20 * bitrate.Mbit, Delay: 10 * ms, Framing: Framing{Overhead: 14}, Queue: FIFO(50000)})
 	}
 	want := run(make(), packets, time.Minute)
 	l := make()
@@ -111,7 +111,7 @@ func TestALateDriverChangesNoArrival(t *testing.T) {
 
 func TestAFullFIFODelaysByItsBuffer(t *testing.T) {
 	const limit, rate, wire = 262144, 20 * bitrate.Mbit, 1514
-	l := newLink(t, Options{Rate: rate, Delay: 20 * ms, Overhead: 14, Queue: FIFO(limit)})
+	l := newLink(t, Options{Rate: rate, Delay: 20 * ms, Framing: Framing{Overhead: 14}, Queue: FIFO(limit)})
 	got := run(l, flood(Packet{Size: 1500}, 20000, 0, 500*time.Microsecond), 10*time.Second)
 	var longest time.Duration
 	for _, a := range got {
@@ -156,7 +156,7 @@ func TestParametersOutOfRangeAreNamed(t *testing.T) {
 	for name, o := range map[string]Options{
 		"link rate 999bit: want 0 (unlimited) or 1kbit to 1000Gbit":  {Rate: 999, Queue: FIFO(1)},
 		"link delay -1ns: want 0 to 1m0s":                            {Delay: -1, Queue: FIFO(1)},
-		"link overhead 1025 bytes: want 0 to 1024":                   {Overhead: 1025, Queue: FIFO(1)},
+		"link overhead 1025 bytes: want 0 to 1024":                   {Framing: Framing{Overhead: 1025}, Queue: FIFO(1)},
 		"link without a queue":                                       {},
 		"fifo limit 0 bytes: want 1 to 1073741824":                   {Queue: FIFO(0)},
 		"fq_codel flows -1: want 1 to 65536, or 0 for 1024":          {Queue: FQCoDel(FQCoDelOptions{Flows: -1})},
@@ -203,7 +203,7 @@ func FuzzConservation(f *testing.F) {
 				}
 				seen[p.Handle] = true
 			}
-			o := Options{Rate: bitrate.Bitrate(kbit%1e6) * bitrate.Kbit, Delay: time.Duration(overhead) * ms, Overhead: int(overhead),
+			o := Options{Rate: bitrate.Bitrate(kbit%1e6) * bitrate.Kbit, Delay: time.Duration(overhead) * ms, Framing: Framing{Overhead: int(overhead)},
 				Queue: discipline(), Drop: func(p Packet, _ Reason) { gone(p) }}
 			conserve(t, name, newLink(t, o), in, gone)
 			if len(seen) != len(in)/4 {
@@ -249,7 +249,7 @@ func conserve(t *testing.T, name string, l *Link, in []byte, gone func(Packet)) 
 
 func TestNoPacketCostsAnAllocation(t *testing.T) {
 	for name, discipline := range disciplines {
-		l := newLink(t, Options{Rate: 100 * bitrate.Mbit, Delay: 10 * ms, Overhead: 14, Queue: discipline()})
+		l := newLink(t, Options{Rate: 100 * bitrate.Mbit, Delay: 10 * ms, Framing: Framing{Overhead: 14}, Queue: discipline()})
 		step := steady(l)
 		for range 10000 {
 			step()
@@ -276,7 +276,7 @@ func steady(l *Link) func() {
 func BenchmarkLink(b *testing.B) {
 	for name, discipline := range map[string]Discipline{"fifo": FIFO(256 << 10), "fq_codel": FQCoDel(FQCoDelOptions{})} {
 		b.Run(name, func(b *testing.B) {
-			step := steady(newLink(b, Options{Rate: 100 * bitrate.Mbit, Delay: 10 * ms, Overhead: 14, Queue: discipline}))
+			step := steady(newLink(b, Options{Rate: 100 * bitrate.Mbit, Delay: 10 * ms, Framing: Framing{Overhead: 14}, Queue: discipline}))
 			b.ReportAllocs()
 			for b.Loop() {
 				step()
