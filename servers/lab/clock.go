@@ -153,8 +153,8 @@ func (h *Host) AfterFunc(d time.Duration, f func()) host.Timer { return h.lab.af
 
 // SleepUntil implements host.Clock. When the lab ends first, it returns an error that wraps net.ErrClosed.
 func (h *Host) SleepUntil(ctx context.Context, t time.Time) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if err := h.lab.begun(ctx); err != nil {
+		return err
 	}
 	d := t.Sub(h.Now())
 	if d <= 0 {

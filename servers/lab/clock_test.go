@@ -18,6 +18,7 @@ import (
 func TestVirtualTimeMovesOnlyWhenAllWait(t *testing.T) {
 	within(t, Config{Virtual: true}, func(ctx context.Context, l *Lab) {
 		h := l.Client()
+		h.SleepUntil(ctx, h.Now()) // until Run is in charge
 		if got := h.Now(); !got.Equal(virtualEpoch) {
 			t.Errorf("the clock begins at %v", got)
 		}
@@ -130,7 +131,6 @@ func TestTheEndOfTheLabEndsWhatWaitsInIt(t *testing.T) {
 					t.Errorf("Run: %v", err)
 				}
 			})
-			<-l.Running()
 			h := l.Client()
 			udp, err := h.ListenUDP(ctx, netip.MustParseAddrPort("[::]:0"), host.Options{})
 			if err != nil {

@@ -160,10 +160,11 @@ func (h *Host) Resolve(ctx context.Context, name string, family host.Family) ([]
 }
 
 // endpoint returns a new socket of the transport for the family of a, with the options of o applied.
-func (h *Host) endpoint(t tcpip.TransportProtocolNumber, a netip.Addr, o host.Options) (tcpip.Endpoint, *waiter.Queue, error) {
+func (h *Host) endpoint(ctx context.Context, t tcpip.TransportProtocolNumber, a netip.Addr, o host.Options) (tcpip.Endpoint, *waiter.Queue, error) {
+	if err := h.lab.begun(ctx); err != nil {
+		return nil, nil, err
+	}
 	switch {
-	case over(h.lab.done):
-		return nil, nil, h.lab.errOver()
 	case !a.IsValid():
 		return nil, nil, errors.New("no address")
 	case o.Interface != "":

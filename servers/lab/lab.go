@@ -85,7 +85,6 @@ type Lab struct {
 	server      *Host
 
 	started atomic.Bool
-	running chan struct{} // closed when a virtual Run is in charge
 	ended   chan struct{} // closed when Run has returned
 	stop    context.CancelFunc
 	done    <-chan struct{} // closed when the lab is over: whatever waits in it gives up
@@ -101,7 +100,8 @@ type Lab struct {
 
 	mu       sync.Mutex
 	down, up *link.Link
-	arrivals []arrival // what has left the links and is not delivered yet, oldest first
+	arrivals []arrival       // what has left the links and is not delivered yet, oldest first
+	turns    []chan struct{} // virtual time: who may go on, one after the other
 	timers   timers
 	sequence uint64
 	armed    time.Duration // until when the driver sleeps; 0 while it is awake
@@ -126,7 +126,7 @@ func New(c Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{config: c, base: time.Now(), running: make(chan struct{}), ended: make(chan struct{}), kick: make(chan struct{}, 1)}
+	l := &Lab{config: c, base: time.Now(), ended: make(chan struct{}), kick: make(chan struct{}, 1)}
 	if c.Virtual {
 		l.base = virtualEpoch
 	}
@@ -316,7 +316,8 @@ func (l *Lab) Close() error {
 	return nil
 }
 
-// begun waits until a virtual lab runs. It returns why ctx or the lab is over, where they are.
+// begun is called as a host is asked to wait, dial or listen. It returns why ctx or the lab is over, where they are. In virtual time it
+// waits until the lab runs, and then for the caller's turn.
 func (l *Lab) begun(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -324,16 +325,40 @@ func (l *Lab) begun(ctx context.Context) error {
 	if over(l.done) {
 		return l.errOver()
 	}
-	if !l.config.Virtual || over(l.running) {
+	if !l.config.Virtual {
 		return nil
 	}
+	turn := make(chan struct{}, 1)
+	l.wake(turn)
 	select {
-	case <-l.running:
+	case <-turn:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-l.done:
 		return l.errOver()
+	}
+}
+
+// wake lets the goroutine that waits for c go on: now, or in virtual time when all others wait, and before anything else happens.
+func (l *Lab) wake(c chan struct{}) {
+	if !l.config.Virtual {
+		signal(c)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.turns = append(l.turns, c)
+		l.arm()
+	}
+}
+
+// signal puts a signal into c, unless one is there.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -356,6 +381,9 @@ func (l *Lab) arrived(p link.Packet, at time.Duration) {
 
 // next returns when the driver has something to do, never where nothing is pending. The caller holds l.mu.
 func (l *Lab) next() time.Duration {
+	if len(l.turns) > 0 {
+		return 0
+	}
 	if len(l.arrivals) > 0 {
 		return l.arrivals[0].at
 	}
@@ -383,8 +411,5 @@ func (l *Lab) arm() {
 		l.waker.arm(next - l.elapsed())
 		return
 	}
-	select {
-	case l.kick <- struct{}{}:
-	default:
-	}
+	signal(l.kick)
 }

@@ -38,7 +38,6 @@ func within(t testing.TB, c Config, f func(ctx context.Context, l *Lab)) {
 		}
 		l.Close()
 	}()
-	<-l.Running()
 	f(ctx, l)
 }
 

@@ -43,7 +43,6 @@ func (l *Lab) runReal(ctx context.Context) error {
 			<-cancelled
 		}
 	}()
-	close(l.running)
 	var batch []arrival
 	for ctx.Err() == nil {
 		l.mu.Lock()

@@ -26,14 +26,12 @@ const listenBacklog = 4096
 type Conn struct {
 	host          *Host
 	ep            tcpip.Endpoint
-	wq            *waiter.Queue
 	local, remote netip.AddrPort
 	localAddr     *net.TCPAddr // as net.Conn returns them
 	remoteAddr    *net.TCPAddr
 	flow          *flow // guarded by host.lab.mu; nil before the connection stands
 
-	readable, writable       waiter.Entry
-	canRead, canWrite        chan struct{}
+	readable, writable       notice
 	readDeadline, writeLimit *deadline
 	closed                   chan struct{}
 	once                     sync.Once
@@ -46,11 +44,9 @@ type Conn struct {
 }
 
 func (h *Host) newConn(ep tcpip.Endpoint, wq *waiter.Queue) *Conn {
-	c := &Conn{host: h, ep: ep, wq: wq, closed: make(chan struct{}), readDeadline: newDeadline(h.lab), writeLimit: newDeadline(h.lab)}
-	c.readable, c.canRead = waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventHUp | waiter.EventErr)
-	c.writable, c.canWrite = waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
-	wq.EventRegister(&c.readable)
-	wq.EventRegister(&c.writable)
+	c := &Conn{host: h, ep: ep, closed: make(chan struct{}), readDeadline: newDeadline(h.lab), writeLimit: newDeadline(h.lab)}
+	c.readable.init(h.lab, wq, waiter.ReadableEvents)
+	c.writable.init(h.lab, wq, waiter.WritableEvents)
 	return c
 }
 
@@ -81,10 +77,7 @@ func (h *Host) DialTCP(ctx context.Context, to netip.AddrPort, o host.Options) (
 	fail := func(err error) (net.Conn, error) {
 		return nil, opError("dial", "tcp", nil, net.TCPAddrFromAddrPort(to), err)
 	}
-	if ctx.Err() != nil {
-		return fail(context.Cause(ctx))
-	}
-	ep, wq, err := h.endpoint(tcp.ProtocolNumber, to.Addr(), o)
+	ep, wq, err := h.endpoint(ctx, tcp.ProtocolNumber, to.Addr(), o)
 	if err != nil {
 		return fail(err)
 	}
@@ -109,7 +102,7 @@ func (c *Conn) connect(ctx context.Context, to netip.AddrPort) error {
 	}
 	for {
 		select {
-		case <-c.canWrite:
+		case <-c.writable.ready:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-c.host.lab.done:
@@ -172,7 +165,7 @@ func (c *Conn) read(b []byte) (int, error) {
 			c.ep.ModerateRecvBuf(res.Count)
 			return res.Count, nil
 		case *tcpip.ErrWouldBlock:
-			if err := c.wait(c.canRead, deadline); err != nil {
+			if err := c.wait(c.readable.ready, deadline); err != nil {
 				return 0, err
 			}
 		case *tcpip.ErrClosedForReceive:
@@ -213,7 +206,7 @@ func (c *Conn) write(b []byte) (int, error) {
 		switch err.(type) {
 		case nil:
 		case *tcpip.ErrWouldBlock:
-			if err := c.wait(c.canWrite, deadline); err != nil {
+			if err := c.wait(c.writable.ready, deadline); err != nil {
 				return done, err
 			}
 		default:
@@ -239,8 +232,8 @@ func (c *Conn) Close() error {
 		c.readDeadline.at(time.Time{})
 		c.writeLimit.at(time.Time{})
 		c.ep.Close()
-		c.wq.EventUnregister(&c.readable)
-		c.wq.EventUnregister(&c.writable)
+		c.readable.end()
+		c.writable.end()
 		l := c.host.lab
 		l.mu.Lock()
 		if n := c.host.nic; n.flows[c.key()] == c.flow {
@@ -335,11 +328,9 @@ func (h *Host) TCPInfo(conn net.Conn) (host.TCPInfo, error) {
 type Listener struct {
 	host     *Host
 	ep       tcpip.Endpoint
-	wq       *waiter.Queue
 	at       netip.AddrPort
 	options  host.Options
-	readable waiter.Entry
-	ready    chan struct{}
+	readable notice
 	deadline *deadline
 	closed   chan struct{}
 	once     sync.Once
@@ -350,11 +341,8 @@ func (h *Host) ListenTCP(ctx context.Context, at netip.AddrPort, o host.Options)
 	fail := func(err error) (net.Listener, error) {
 		return nil, opError("listen", "tcp", nil, net.TCPAddrFromAddrPort(at), err)
 	}
-	if ctx.Err() != nil {
-		return fail(context.Cause(ctx))
-	}
 	o.Source = netip.Addr{} // it listens at its own address
-	ep, wq, err := h.endpoint(tcp.ProtocolNumber, at.Addr(), o)
+	ep, wq, err := h.endpoint(ctx, tcp.ProtocolNumber, at.Addr(), o)
 	if err != nil {
 		return fail(err)
 	}
@@ -366,11 +354,10 @@ func (h *Host) ListenTCP(ctx context.Context, at netip.AddrPort, o host.Options)
 		ep.Close()
 		return fail(errno(terr))
 	}
-	l := &Listener{host: h, ep: ep, wq: wq, options: o, deadline: newDeadline(h.lab), closed: make(chan struct{})}
+	l := &Listener{host: h, ep: ep, options: o, deadline: newDeadline(h.lab), closed: make(chan struct{})}
 	bound, _ := ep.GetLocalAddress()
 	l.at = addrPort(bound, host.FamilyOf(at.Addr()))
-	l.readable, l.ready = waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventHUp | waiter.EventErr)
-	wq.EventRegister(&l.readable)
+	l.readable.init(h.lab, wq, waiter.ReadableEvents)
 	if err := h.add(l); err != nil {
 		return fail(err)
 	}
@@ -407,7 +394,7 @@ func (l *Listener) accept() (*Conn, error) {
 			return nil, errno(err)
 		}
 		select {
-		case <-l.ready:
+		case <-l.readable.ready:
 		case <-deadline:
 		case <-l.closed:
 		case <-l.host.lab.done:
@@ -440,7 +427,7 @@ func (l *Listener) Close() error {
 		close(l.closed)
 		l.deadline.at(time.Time{})
 		l.ep.Close()
-		l.wq.EventUnregister(&l.readable)
+		l.readable.end()
 		l.host.remove(l)
 	})
 	return err

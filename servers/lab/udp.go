@@ -24,12 +24,10 @@ type datagrams struct {
 	host     *Host
 	network  string // "udp" or "icmp"
 	ep       tcpip.Endpoint
-	wq       *waiter.Queue
 	family   host.Family
 	local    netip.AddrPort
 	peer     netip.AddrPort // valid where the socket is connected
-	readable waiter.Entry
-	ready    chan struct{}
+	readable notice
 	deadline *deadline
 	closed   chan struct{}
 	once     sync.Once
@@ -45,19 +43,18 @@ type datagrams struct {
 // echo is a datagrams for ICMP echo, whose identifier the stack chooses, as for Linux's ping sockets.
 type echo struct{ *datagrams }
 
-func (h *Host) newDatagrams(network string, t tcpip.TransportProtocolNumber, a netip.Addr, o host.Options) (*datagrams, error) {
-	ep, wq, err := h.endpoint(t, a, o)
+func (h *Host) newDatagrams(ctx context.Context, network string, t tcpip.TransportProtocolNumber, a netip.Addr, o host.Options) (*datagrams, error) {
+	ep, wq, err := h.endpoint(ctx, t, a, o)
 	if err != nil {
 		return nil, err
 	}
-	d := &datagrams{host: h, network: network, ep: ep, wq: wq, family: host.FamilyOf(a), deadline: newDeadline(h.lab), closed: make(chan struct{})}
+	d := &datagrams{host: h, network: network, ep: ep, family: host.FamilyOf(a), deadline: newDeadline(h.lab), closed: make(chan struct{})}
 	ops := ep.SocketOptions()
 	ops.SetReceiveTOS(true)
 	ops.SetReceiveTClass(true)
 	ops.SetReceivePacketInfo(true)
 	ops.SetIPv6ReceivePacketInfo(true)
-	d.readable, d.ready = waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventHUp | waiter.EventErr)
-	wq.EventRegister(&d.readable)
+	d.readable.init(h.lab, wq, waiter.ReadableEvents)
 	if err := h.add(d); err != nil {
 		return nil, err
 	}
@@ -90,10 +87,7 @@ func (h *Host) DialEcho(ctx context.Context, to netip.Addr, o host.Options) (hos
 }
 
 func (h *Host) dialDatagrams(ctx context.Context, network string, t tcpip.TransportProtocolNumber, to netip.AddrPort, o host.Options) (*datagrams, error) {
-	if ctx.Err() != nil {
-		return nil, opError("dial", network, nil, net.UDPAddrFromAddrPort(to), context.Cause(ctx))
-	}
-	d, err := h.newDatagrams(network, t, to.Addr(), o)
+	d, err := h.newDatagrams(ctx, network, t, to.Addr(), o)
 	if err == nil {
 		d.peer = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 		if err = errno(d.ep.Connect(fullAddr(to))); err != nil {
@@ -109,11 +103,8 @@ func (h *Host) dialDatagrams(ctx context.Context, network string, t tcpip.Transp
 
 // ListenUDP implements host.Network.
 func (h *Host) ListenUDP(ctx context.Context, at netip.AddrPort, o host.Options) (host.PacketConn, error) {
-	if ctx.Err() != nil {
-		return nil, opError("listen", "udp", nil, net.UDPAddrFromAddrPort(at), context.Cause(ctx))
-	}
 	o.Source = netip.Addr{} // it listens at its own address
-	d, err := h.newDatagrams("udp", udp.ProtocolNumber, at.Addr(), o)
+	d, err := h.newDatagrams(ctx, "udp", udp.ProtocolNumber, at.Addr(), o)
 	if err == nil {
 		if err = errno(d.ep.Bind(fullAddr(at))); err != nil {
 			d.Close()
@@ -206,7 +197,7 @@ func (d *datagrams) Receive(b []byte) (host.Datagram, error) {
 			return host.Datagram{}, d.opError("receive", d.peer, errno(err))
 		}
 		select {
-		case <-d.ready:
+		case <-d.readable.ready:
 		case <-deadline:
 		case <-d.closed:
 		case <-d.host.lab.done:
@@ -269,7 +260,7 @@ func (d *datagrams) Close() error {
 		close(d.closed)
 		d.deadline.at(time.Time{})
 		d.ep.Close()
-		d.wq.EventUnregister(&d.readable)
+		d.readable.end()
 		d.host.remove(d)
 	})
 	return err

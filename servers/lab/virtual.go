@@ -10,9 +10,8 @@ import (
 // oneProcessor lets one virtual driver at a time have the process's only processor. GOMAXPROCS belongs to the process, and so must this.
 var oneProcessor = make(chan struct{}, 1)
 
-// runVirtual advances the clock from event to event. One packet is delivered or one timer fired at a time, and then everything that
-// follows from it runs until all wait: what is runnable together is never more than the consequences of one event, and so always runs in
-// the same order.
+// runVirtual advances the clock from event to event. One packet is delivered, one timer fired or one waiting goroutine woken at a time,
+// and then everything that follows from it runs until all wait: so little is runnable together that it runs in the same order each time.
 func (l *Lab) runVirtual(ctx context.Context) {
 	select {
 	case oneProcessor <- struct{}{}:
@@ -22,25 +21,26 @@ func (l *Lab) runVirtual(ctx context.Context) {
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	q := newQuiescence()
-	close(l.running)
 	for {
 		q.await(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		l.mu.Lock()
-		a, t, busy := l.step()
+		do := l.step()
 		l.armed = 0
-		if !busy {
+		if do.nothing {
 			l.armed = never
 		}
 		l.mu.Unlock()
 		switch {
-		case t != nil:
-			l.calls.Go(t.f)
-		case a.t != nil:
-			l.deliver(a)
-		case !busy:
+		case do.turn != nil:
+			signal(do.turn)
+		case do.deliver.t != nil:
+			l.deliver(do.deliver)
+		case do.fire != nil:
+			l.calls.Go(do.fire.f)
+		case do.nothing:
 			select {
 			case <-l.kick:
 			case <-ctx.Done():
@@ -50,12 +50,24 @@ func (l *Lab) runVirtual(ctx context.Context) {
 	}
 }
 
-// step advances the clock to the next event and returns what is to be done: a packet to deliver, or else a timer to fire, or neither
-// where something happened inside the links alone. It returns false where nothing is pending. The caller holds l.mu.
-func (l *Lab) step() (arrival, *timer, bool) {
+// step is what the virtual driver does next: at most one of its fields is set, none where something happened inside the links alone.
+type step struct {
+	turn    chan struct{} // somebody may go on
+	deliver arrival
+	fire    *timer
+	nothing bool // nothing is pending
+}
+
+// step advances the clock to the next event. The caller holds l.mu.
+func (l *Lab) step() step {
+	if len(l.turns) > 0 {
+		turn := l.turns[0]
+		l.turns = l.turns[:copy(l.turns, l.turns[1:])]
+		return step{turn: turn}
+	}
 	next := l.next()
 	if next == never {
-		return arrival{}, nil, false
+		return step{nothing: true}
 	}
 	now := max(next, l.elapsed())
 	l.virtual.Store(int64(now))
@@ -67,9 +79,9 @@ func (l *Lab) step() (arrival, *timer, bool) {
 		a := l.arrivals[0]
 		l.arrivals = l.arrivals[:copy(l.arrivals, l.arrivals[1:])]
 		l.took(a)
-		return a, nil, true
+		return step{deliver: a}
 	}
-	return arrival{}, l.takeDue(now), true
+	return step{fire: l.takeDue(now)}
 }
 
 // quiescence tells when every goroutine of the process waits.

@@ -11,6 +11,7 @@ import (
 func TestVirtualTimeWaitsForSystemCalls(t *testing.T) {
 	within(t, Config{Virtual: true}, func(ctx context.Context, l *Lab) {
 		h := l.Client()
+		h.SleepUntil(ctx, h.Now()) // until Run is in charge
 		timer := h.AfterFunc(time.Minute, func() {})
 		defer timer.Stop()
 		ts := unix.NsecToTimespec(int64(15 * ms))
