@@ -180,7 +180,17 @@ func goodput(rec *bufferbloat.Recording, d load.Direction) bitrate.Bitrate {
 	return bitrate.Of(bytes, last-first)
 }
 
+// slow skips a test that emulates much traffic where -short asks for little, as under the race detector, which makes it some thirty times
+// slower. The other runs under it go through the same code.
+func slow(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("much emulated traffic; without -short it runs")
+	}
+}
+
 func TestARunThroughTheLabHasTrueNumbers(t *testing.T) {
+	slow(t)
 	var file bytes.Buffer
 	r := rig{options: bufferbloat.RunOptions{File: &file, Version: "test"}}
 	rec, err := r.run(t, t.Context(), plan(func(o *bufferbloat.SpeedtestOptions) { o.Length = 30 * time.Second }))
@@ -313,6 +323,7 @@ func TestICMPThatIsAskedForAndNotPermittedIsAnError(t *testing.T) {
 }
 
 func TestRoundTripsOfSecondsAreMeasured(t *testing.T) {
+	slow(t)
 	r := rig{link: lab.Config{Down: 2 * bitrate.Mbit, Up: 2 * bitrate.Mbit, RTT: 5200 * time.Millisecond}}
 	rec, err := r.run(t, t.Context(), plan(func(o *bufferbloat.SpeedtestOptions) {
 		o.Idle, o.Length, o.Streams = 3*time.Second, 20*time.Second, 2

@@ -34,9 +34,19 @@ func bloat(ctx context.Context, progress func(bufferbloat.Progress), words ...st
 	return outcome{stdout.String(), stderr.String(), status}
 }
 
+// slow skips a test that emulates much traffic where -short asks for little, as under the race detector, which makes it some thirty times
+// slower.
+func slow(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("much emulated traffic; without -short it runs")
+	}
+}
+
 // TestTheREADMEShowsWhatTheDemoPrints runs the commands of "make demo". Virtual time gives the same output each time; it is the README's
 // and must stay so.
 func TestTheREADMEShowsWhatTheDemoPrints(t *testing.T) {
+	slow(t)
 	if runtime.GOARCH != "amd64" {
 		t.Skipf("the README's output was made on amd64; on %s floating-point rounding may differ", runtime.GOARCH)
 	}
@@ -87,6 +97,9 @@ func compareREADME(t *testing.T, name, text string) {
 func TestAnInterruptAtAnyMomentGivesAPartialResult(t *testing.T) {
 	for _, phase := range []string{"idle", "download", "drain after download", "upload", "drain after upload", "after"} {
 		for _, middle := range []bool{false, true} {
+			if testing.Short() && middle != (phase == "upload") {
+				continue // the rest runs without -short
+			}
 			before := runtime.NumGoroutine()
 			ctx, cancel := context.WithCancelCause(t.Context())
 			got := bloat(ctx, func(p bufferbloat.Progress) {
@@ -143,6 +156,7 @@ func TestAnInterruptBeforeTheRunIsSaidToBeThat(t *testing.T) {
 
 // TestEveryFormat prints the same run in each format.
 func TestEveryFormat(t *testing.T) {
+	slow(t)
 	for format, want := range map[string]string{
 		"speedtest": "\n Download: 19.", "table": "download", "markdown": "| ", "csv": ",", "json": `"schema": "bloat/result/1"`,
 	} {
@@ -155,6 +169,7 @@ func TestEveryFormat(t *testing.T) {
 
 // TestVirtualTimeIsTheSameEachTime compares whole recordings, byte by byte.
 func TestVirtualTimeIsTheSameEachTime(t *testing.T) {
+	slow(t)
 	dir := t.TempDir()
 	var first []byte
 	for i := range 3 {
