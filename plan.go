@@ -120,7 +120,8 @@ func Speedtest(o SpeedtestOptions) Plan {
 	}
 	p.Probes = []ProbePlan{{Name: "ping", Kind: o.Probe, Target: o.PingHost, Interval: o.Interval, DSCP: o.DSCP, Primary: true}}
 	if o.Probe == Auto {
-		p.Probes = append(p.Probes, ProbePlan{Name: "irtt", Kind: IRTT, Interval: o.Interval, DSCP: o.DSCP, Optional: true})
+		// A second opinion, and the direction of loss; seldom, because on a slow link the probes take a share that counts.
+		p.Probes = append(p.Probes, ProbePlan{Name: "irtt", Kind: IRTT, Interval: min(4*o.Interval, MaxInterval), DSCP: o.DSCP, Optional: true})
 	}
 	return p
 }

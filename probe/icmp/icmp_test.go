@@ -37,8 +37,8 @@ func TestEchoOfBothFamiliesAndSockets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &wire{id: 4711, hasID: c.hasID}
 				w.peer = func(b []byte) []packet {
-					if len(b) != 64 || b[0] != c.request || b[1] != 0 {
-						t.Errorf("request % x, want 64 bytes of type %d", b, c.request)
+					if len(b) != MessageSize || b[0] != c.request || b[1] != 0 {
+						t.Errorf("request % x, want %d bytes of type %d", b, MessageSize, c.request)
 					}
 					if id := binary.BigEndian.Uint16(b[4:]); c.hasID && id != 4711 {
 						t.Errorf("identifier %d, want the socket's own", id)
@@ -78,7 +78,7 @@ func TestAlteredRepliesAreNeverAMeasurement(t *testing.T) {
 		{"first 16 bytes of the data zero", func(b []byte) []byte { return overwrite(b, 8, 16, 0) }, probe.Tally{Corrupt: 1}},
 		{"token altered", func(b []byte) []byte { b[9] ^= 1; return b }, probe.Tally{Corrupt: 1}},
 		{"number altered", func(b []byte) []byte { b[16] ^= 1; b[23] ^= 1; return b }, probe.Tally{Corrupt: 1}},
-		{"filler altered", func(b []byte) []byte { b[63] ^= 1; return b }, probe.Tally{Corrupt: 1}},
+		{"filler altered", func(b []byte) []byte { b[MessageSize-1] ^= 1; return b }, probe.Tally{Corrupt: 1}},
 		{"header's number altered", func(b []byte) []byte { b[7] ^= 1; return b }, probe.Tally{Corrupt: 1}},
 		{"identifier altered", func(b []byte) []byte { b[5] ^= 1; return b }, probe.Tally{Corrupt: 1}},
 		{"code altered", func(b []byte) []byte { b[1] = 1; return b }, probe.Tally{Corrupt: 1}},
@@ -87,7 +87,7 @@ func TestAlteredRepliesAreNeverAMeasurement(t *testing.T) {
 		{"much longer than the buffer", func(b []byte) []byte { return append(b, make([]byte, 2000)...) }, probe.Tally{Corrupt: 1}},
 		{"cut to its header", func(b []byte) []byte { return b[:8] }, probe.Tally{Stray: 1}},
 		{"empty", func(b []byte) []byte { return nil }, probe.Tally{Stray: 1}},
-		{"somebody else's", func(b []byte) []byte { return overwrite(b, 8, 56, 0x33) }, probe.Tally{Stray: 1}},
+		{"somebody else's", func(b []byte) []byte { return overwrite(b, headerSize, MessageSize-headerSize, 0x33) }, probe.Tally{Stray: 1}},
 		{"another run's, in step with ours", func(b []byte) []byte {
 			m, _ := parse(b)
 			m.token++

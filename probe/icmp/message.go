@@ -14,8 +14,9 @@ const (
 	tokenAt    = headerSize
 	seqAt      = tokenAt + 8
 	fillerAt   = seqAt + 8
-	// MessageSize is the size of a probe from the ICMP header on: that of ping, 56 bytes of data.
-	MessageSize = 64
+	// MessageSize is the size of a probe from the ICMP header on. It is less than ping's 64 because a probe takes from the link what it
+	// measures: ten of these a second are 0.6 % of 1 Mbit/s.
+	MessageSize = 40
 )
 
 const (
