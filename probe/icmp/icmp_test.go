@@ -82,7 +82,7 @@ func TestAlteredRepliesAreNeverAMeasurement(t *testing.T) {
 		{"header's number altered", func(b []byte) []byte { b[7] ^= 1; return b }, probe.Tally{Corrupt: 1}},
 		{"identifier altered", func(b []byte) []byte { b[5] ^= 1; return b }, probe.Tally{Corrupt: 1}},
 		{"code altered", func(b []byte) []byte { b[1] = 1; return b }, probe.Tally{Corrupt: 1}},
-		{"cut short", func(b []byte) []byte { return b[:40] }, probe.Tally{Corrupt: 1}},
+		{"cut short", func(b []byte) []byte { return b[:MessageSize-1] }, probe.Tally{Corrupt: 1}},
 		{"one byte longer", func(b []byte) []byte { return append(b, 0) }, probe.Tally{Corrupt: 1}},
 		{"much longer than the buffer", func(b []byte) []byte { return append(b, make([]byte, 2000)...) }, probe.Tally{Corrupt: 1}},
 		{"cut to its header", func(b []byte) []byte { return b[:8] }, probe.Tally{Stray: 1}},
