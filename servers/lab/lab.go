@@ -207,27 +207,49 @@ func (c Config) bytes(direction string, rate bitrate.Bitrate, set int) (int, err
 }
 
 func (l *Lab) newLinks() error {
-	c := l.config
+	var err error
+	if l.down, l.up, err = l.config.links(l.dropped, nil); err != nil {
+		return err
+	}
+	l.description = l.config.describe()
+	l.description.Carrier = "in process, real time"
+	if l.config.Virtual {
+		l.description.Carrier = "in process, virtual time"
+	}
+	return nil
+}
+
+// Links returns the two directions of the link, for a driver of its own, and the link's parameters as they are in effect; the Carrier is left
+// to the driver. drop and clone are those of link.Options. An error names the parameter, its value and its range.
+func (c Config) Links(drop func(link.Packet, link.Reason), clone func(any) any) (d Description, down, up *link.Link, err error) {
+	if c, err = c.withDefaults(); err != nil {
+		return d, nil, nil, err
+	}
+	down, up, err = c.links(drop, clone)
+	return c.describe(), down, up, err
+}
+
+// describe takes a Config with its defaults filled in.
+func (c Config) describe() Description {
+	return Description{Down: max(c.Down, 0), Up: max(c.Up, 0), RTT: c.RTT, Queue: c.Queue, BufferDown: c.BufferDown, BufferUp: c.BufferUp, Overhead: c.Overhead}
+}
+
+// links takes a Config with its defaults filled in.
+func (c Config) links(drop func(link.Packet, link.Reason), clone func(any) any) (down, up *link.Link, err error) {
 	newLink := func(rate bitrate.Bitrate, delay time.Duration, buffer int, seed uint64) (*link.Link, error) {
 		queue := link.FIFO(buffer)
 		if c.Queue == "fq_codel" {
 			queue = link.FQCoDel(link.FQCoDelOptions{Memory: buffer, Seed: seed})
 		}
-		return link.New(link.Options{Rate: max(rate, 0), Delay: delay, Framing: link.Framing{Overhead: c.Overhead}, Queue: queue, Drop: l.dropped})
+		return link.New(link.Options{Rate: max(rate, 0), Delay: delay, Framing: link.Framing{Overhead: c.Overhead}, Queue: queue, Drop: drop, Clone: clone})
 	}
-	var err error
-	if l.down, err = newLink(c.Down, c.RTT/2, c.BufferDown, 2*c.Seed); err != nil {
-		return fmt.Errorf("download: %w", err)
+	if down, err = newLink(c.Down, c.RTT/2, c.BufferDown, 2*c.Seed); err != nil {
+		return nil, nil, fmt.Errorf("download: %w", err)
 	}
-	if l.up, err = newLink(c.Up, c.RTT-c.RTT/2, c.BufferUp, 2*c.Seed+1); err != nil {
-		return fmt.Errorf("upload: %w", err)
+	if up, err = newLink(c.Up, c.RTT-c.RTT/2, c.BufferUp, 2*c.Seed+1); err != nil {
+		return nil, nil, fmt.Errorf("upload: %w", err)
 	}
-	carrier := "in process, real time"
-	if c.Virtual {
-		carrier = "in process, virtual time"
-	}
-	l.description = Description{carrier, max(c.Down, 0), max(c.Up, 0), c.RTT, c.Queue, c.BufferDown, c.BufferUp, c.Overhead}
-	return nil
+	return down, up, nil
 }
 
 // Client returns the host at 192.0.2.1 and 2001:db8::1. It resolves Name to the server's addresses, IPv4 first.
