@@ -83,11 +83,11 @@ func (h *Host) DialTCP(ctx context.Context, to netip.AddrPort, o host.Options) (
 	}
 	c := h.newConn(ep, wq)
 	c.remote = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	if err := h.add(c); err != nil {
-		return fail(err)
-	}
 	err = c.connect(ctx, to)
 	c.addressed(host.FamilyOf(to.Addr()))
+	if err == nil {
+		err = h.add(c)
+	}
 	if err != nil {
 		c.Close()
 		return fail(err)

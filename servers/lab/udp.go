@@ -55,9 +55,6 @@ func (h *Host) newDatagrams(ctx context.Context, network string, t tcpip.Transpo
 	ops.SetReceivePacketInfo(true)
 	ops.SetIPv6ReceivePacketInfo(true)
 	d.readable.init(h.lab, wq, waiter.ReadableEvents)
-	if err := h.add(d); err != nil {
-		return nil, err
-	}
 	return d, nil
 }
 
@@ -90,14 +87,11 @@ func (h *Host) dialDatagrams(ctx context.Context, network string, t tcpip.Transp
 	d, err := h.newDatagrams(ctx, network, t, to.Addr(), o)
 	if err == nil {
 		d.peer = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-		if err = errno(d.ep.Connect(fullAddr(to))); err != nil {
-			d.Close()
-		}
+		err = d.bound(d.ep.Connect(fullAddr(to)))
 	}
 	if err != nil {
 		return nil, opError("dial", network, nil, net.UDPAddrFromAddrPort(to), err)
 	}
-	d.bound()
 	return d, nil
 }
 
@@ -106,22 +100,24 @@ func (h *Host) ListenUDP(ctx context.Context, at netip.AddrPort, o host.Options)
 	o.Source = netip.Addr{} // it listens at its own address
 	d, err := h.newDatagrams(ctx, "udp", udp.ProtocolNumber, at.Addr(), o)
 	if err == nil {
-		if err = errno(d.ep.Bind(fullAddr(at))); err != nil {
-			d.Close()
-		}
+		err = d.bound(d.ep.Bind(fullAddr(at)))
 	}
 	if err != nil {
 		return nil, opError("listen", "udp", nil, net.UDPAddrFromAddrPort(at), err)
 	}
-	d.bound()
 	return d, nil
 }
 
-// bound learns the socket's own address.
-func (d *datagrams) bound() {
+// bound ends the opening of the socket, which went as err says.
+func (d *datagrams) bound(err tcpip.Error) error {
+	if err != nil {
+		d.Close()
+		return errno(err)
+	}
 	if a, err := d.ep.GetLocalAddress(); err == nil {
 		d.local = addrPort(a, d.family)
 	}
+	return d.host.add(d)
 }
 
 func (d *datagrams) opError(op string, to netip.AddrPort, err error) error {
