@@ -103,8 +103,9 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	sending, stopSending := context.WithCancel(ctx)
 	keeping, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
 	var probing, keeper sync.WaitGroup
-	for _, p := range probes {
-		probing.Go(func() { r.probe(ctx, sending, p) })
+	ends := make([]*seriesEnd, len(probes))
+	for i, p := range probes {
+		probing.Go(func() { ends[i] = r.probe(ctx, sending, p) })
 	}
 	keeper.Go(func() { r.keep(keeping) })
 	r.phases(ctx)
@@ -113,6 +114,9 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	stopKeeping()
 	keeper.Wait()
 	r.rec.flush()
+	for _, e := range ends {
+		r.rec.put(&entry{SeriesEnd: e})
+	}
 	stopped := ""
 	if ctx.Err() != nil {
 		stopped = context.Cause(ctx).Error()
@@ -125,14 +129,13 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 }
 
 // probe runs one series: it sends until sending is done, listens for a while after it, and gives up at once when ctx is done.
-func (r *run) probe(ctx, sending context.Context, p openProbe) {
+func (r *run) probe(ctx, sending context.Context, p openProbe) *seriesEnd {
 	tally, err := probe.Run(ctx, sending, r.h, p.transport, p.options, r.start, 0, func(s probe.Sample) { r.rec.sample(p.series.Name, s) })
 	e := &seriesEnd{Series: p.series.Name, Tally: tally}
 	if err != nil && ctx.Err() == nil {
 		e.Error = err.Error()
 	}
-	r.rec.flush()
-	r.rec.put(&entry{SeriesEnd: e})
+	return e
 }
 
 // keep writes out each second what came in, and reads the host's CPU times.
