@@ -389,3 +389,32 @@ func (twoFamilies) Resolve(_ context.Context, _ string, f host.Family) ([]netip.
 }
 
 var _ net.Conn = (*lab.Conn)(nil) // the lab's connections are what the seam promises
+
+// TestAFullFIFODelaysByItsDepth has enough flows to keep the queue full: the median RTT is then the propagation plus the queue's depth. With the
+// default of 5 flows the median is lower, because CUBIC's sawtooth empties a part of the queue; see docs/accuracy.md.
+func TestAFullFIFODelaysByItsDepth(t *testing.T) {
+	slow(t)
+	const full = 40*time.Millisecond + 250*time.Millisecond
+	for phase, streams := range map[string]int{"download": 40, "upload": 10} {
+		rec, err := rig{netperf: netperf.Options{MaxTestsPerAddress: 100}}.run(t, t.Context(), plan(func(o *bufferbloat.SpeedtestOptions) {
+			o.Streams, o.Length = streams, 30*time.Second
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(rec.Phases, func(p bufferbloat.Phase) bool { return p.Name == phase })
+		var rtts []time.Duration
+		for _, s := range rec.Probes[0].Samples {
+			if s.Outcome.HasRTT() && s.Sent >= rec.Phases[i].From && s.Sent < rec.Phases[i].To {
+				rtts = append(rtts, s.RTT)
+			}
+		}
+		slices.Sort(rtts)
+		if len(rtts) < 250 {
+			t.Fatalf("%s: %d probes answered under load", phase, len(rtts))
+		}
+		if median := rtts[len(rtts)/2]; median < full*95/100 || median > full*101/100 {
+			t.Errorf("%s with %d streams: median RTT %v, want %v within 5%%", phase, streams, median, full)
+		}
+	}
+}
