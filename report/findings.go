@@ -106,7 +106,7 @@ func (p *Phase) deriveLoad(add adder) {
 				text += ": " + errs
 			}
 			add("streams_missing", bufferbloat.Weakens, p.Name, "%s", text)
-		case g.Flowed > 0 && g.Last-g.First < shortTransfer:
+		case g.Bytes > 0 && g.Last-g.First < shortTransfer:
 			add("short_transfer", bufferbloat.Weakens, p.Name, "%v: data flowed for %s only", g.Direction, seconds(g.Last-g.First))
 		}
 		for _, f := range g.Flows {
@@ -124,16 +124,26 @@ func (p *Phase) deriveLoad(add adder) {
 
 func (p *Phase) deriveCPU(add adder) {
 	if p.Kind == bufferbloat.Load && p.CPU.OK && p.CPU.Busiest().Mean >= busyCore {
-		add("cpu_client", bufferbloat.Weakens, p.Name, "a CPU of this host was %s busy (this program took %s of all): the host may be the limit, not the link",
-			percent(p.CPU.Busiest().Mean), percent(p.CPU.Own))
+		host, who := "this host", "this program"
+		if p.CPU.OnlyCores {
+			host, who = "the measuring host", "netperf"
+		}
+		add("cpu_client", bufferbloat.Weakens, p.Name, "a CPU of %s was %s busy (%s took %s of all): the host may be the limit, not the link",
+			host, percent(p.CPU.Busiest().Mean), who, percent(p.CPU.Own))
 	}
 }
 
 // deriveLatency says what the counts of a series in a phase mean for its figures. What concerns a second series voids nothing, and is not said where
 // its own line shows it.
 func deriveLatency(p *Phase, l *Latency, primary bool, add adder) {
-	if p.Kind == bufferbloat.Load && !p.UnderLoad || l.Stated != nil {
-		return // there is no latency under load to be judged, or nothing beside what the source says
+	if p.Kind == bufferbloat.Load && !p.UnderLoad {
+		return // there is no latency under load to be judged
+	}
+	if l.Stated != nil {
+		if primary && l.N == 0 {
+			add("no_replies", bufferbloat.Voids, p.Name, "no %s probe was answered: there is no latency to show", l.Series)
+		}
+		return // the source does not say more
 	}
 	if !primary {
 		if l.Count.Invalid > 0 {
@@ -168,7 +178,7 @@ func (r *Result) deriveFew(add adder) {
 	for i := range r.Phases {
 		p := &r.Phases[i]
 		l := p.Primary()
-		if l == nil || l.N == 0 || p.Kind == bufferbloat.After || p.Kind == bufferbloat.Load && !p.UnderLoad {
+		if l == nil || !l.Has(Median) || p.Kind == bufferbloat.After || p.Kind == bufferbloat.Load && !p.UnderLoad {
 			continue
 		}
 		switch {

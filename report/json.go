@@ -359,7 +359,7 @@ func (p *Phase) document() phaseDoc {
 }
 
 func (g *Goodput) document() goodputDoc {
-	flowed := g.Flowed > 0
+	flowed := g.Flowed > 0 && g.Bytes > 0
 	d := goodputDoc{Direction: g.Direction, Goodput: value(int64(g.Rate), g.OK), Reason: text(g.Why), Bytes: value(g.Bytes, flowed),
 		First: value(g.First, flowed), Last: value(g.Last, flowed), Flowed: g.Flowed, Whole: g.Whole, Planned: g.Planned, CutShort: g.CutShort(),
 		CountedBy: value(g.CountedBy.String(), flowed), Fairness: value(g.Fairness, g.HasFairness), Flows: []flowDoc{}}

@@ -472,6 +472,9 @@ func (t *speedtest) cpu() {
 	}
 	if busiest == nil {
 		why := t.r.noCPU
+		if why == "" && t.r.Source != nil {
+			why = "the source does not tell"
+		}
 		if why == "" {
 			why = "no phase was long enough for a sample"
 		}
