@@ -62,6 +62,7 @@ type leave struct {
 
 var leaves = []leave{
 	{"internal/facility/facility.go", "os", "it asks for the one variable that says what a test machine must have"},
+	{"servers/lab/kernel/forward_linux.go", "time", "the forwarder of the kernel's packets lives in real time"},
 	{"servers/lab/clock.go", "time", "in real time the lab is its host's clock"},
 	{"servers/lab/lab.go", "time", "in real time the lab is its host's clock"},
 	{"servers/lab/sleeper.go", "time", "in real time the lab's driver sleeps until packets are due"},
