@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -40,6 +41,7 @@ type entry struct {
 	FlowEnd   *flowEnd       `json:"flow_end,omitempty"`
 	CPU       *cpuColumns    `json:"cpu,omitempty"`
 	Finding   *Finding       `json:"finding,omitempty"`
+	Quantity  *Quantity      `json:"quantity,omitempty"` // whole
 	End       *end           `json:"end,omitempty"`
 }
 
@@ -50,6 +52,7 @@ type head struct {
 	Plan    Plan      `json:"plan"`
 	Path    Path      `json:"path"`
 	Client  HostFacts `json:"client"`
+	Source  *Source   `json:"source,omitempty"`
 }
 
 // sampleColumns are samples of one series, a column for each field. Outcome holds the numbers of probe.Outcome.
@@ -128,25 +131,35 @@ func (c *sampleColumns) rows() ([]probe.Sample, error) {
 	samples := make([]probe.Sample, n)
 	for i := range samples {
 		s := probe.Sample{Seq: c.Seq[i], Due: c.Due[i], Sent: c.Sent[i], RTT: c.RTT[i]}
-		if c.Outcome[i] < int(probe.Received) || c.Outcome[i] > int(probe.Invalid) {
+		if c.Outcome[i] < 0 || c.Outcome[i] > math.MaxUint8 {
 			return nil, fmt.Errorf("series %q: outcome %d", c.Series, c.Outcome[i])
 		}
-		if c.Stamp[i] < 0 || c.Stamp[i] > int(host.LinkStamp) {
+		if c.Stamp[i] < 0 || c.Stamp[i] > math.MaxUint8 {
 			return nil, fmt.Errorf("series %q: stamp %d", c.Series, c.Stamp[i])
 		}
 		s.Outcome, s.Stamp = probe.Outcome(c.Outcome[i]), host.Stamp(c.Stamp[i])
 		if len(c.Up) > 0 && c.Up[i] != nil && c.Down[i] != nil {
 			s.Up, s.Down, s.HasOneWay = *c.Up[i], *c.Down[i], true
 		}
-		if s.RTT < 0 || !s.Outcome.HasRTT() && s.RTT != 0 {
-			return nil, fmt.Errorf("series %q: an RTT of %v with outcome %v", c.Series, s.RTT, s.Outcome)
-		}
-		if err := inRun(s.Due, s.Sent, s.RTT); err != nil {
+		if err := checkSample(&s); err != nil {
 			return nil, fmt.Errorf("series %q: %w", c.Series, err)
 		}
 		samples[i] = s
 	}
 	return samples, nil
+}
+
+// checkSample says what no sample can be.
+func checkSample(s *probe.Sample) error {
+	switch {
+	case s.Outcome < probe.Received || s.Outcome > probe.Invalid:
+		return fmt.Errorf("outcome %d", s.Outcome)
+	case s.Stamp > host.LinkStamp:
+		return fmt.Errorf("stamp %d", s.Stamp)
+	case s.RTT < 0 || !s.Outcome.HasRTT() && s.RTT != 0:
+		return fmt.Errorf("an RTT of %v with outcome %v", s.RTT, s.Outcome)
+	}
+	return inRun(s.Due, s.Sent, s.RTT)
 }
 
 // inRun refuses times that no run can hold.
@@ -164,6 +177,7 @@ func (r *Recording) apply(e *entry) error {
 	switch {
 	case e.Head != nil:
 		r.Version, r.Started, r.Plan, r.Path, r.Client = e.Head.Version, e.Head.Started, e.Head.Plan, e.Head.Path, e.Head.Client
+		r.Source = e.Head.Source
 	case e.Phase != nil:
 		return r.applyPhase(*e.Phase)
 	case e.Series != nil:
@@ -203,6 +217,14 @@ func (r *Recording) apply(e *entry) error {
 			return fmt.Errorf("more than %d findings", maxNames)
 		}
 		r.Findings = append(r.Findings, *e.Finding)
+	case e.Quantity != nil:
+		if err := e.Quantity.check(); err != nil {
+			return err
+		}
+		if len(r.Others) >= maxNames {
+			return fmt.Errorf("more than %d quantities", maxNames)
+		}
+		r.Others = append(r.Others, *e.Quantity)
 	case e.End != nil:
 		r.Ended, r.Stopped = e.End.Ended, e.End.Stopped
 		return inRun(r.Ended)
@@ -249,16 +271,20 @@ func (r *Recording) applyPoints(c *pointColumns) error {
 		return fmt.Errorf("points of flow %q: not declared, or columns of different lengths", c.Flow)
 	}
 	for i := range c.At {
-		p := Point{c.At[i], c.Bytes[i]}
-		if err := inRun(p.At); err != nil {
+		f.Points = append(f.Points, Point{c.At[i], c.Bytes[i]})
+		if err := checkPoint(f.Points, len(f.Points)-1); err != nil {
 			return fmt.Errorf("flow %q: %w", f.Name, err)
 		}
-		if n := len(f.Points); n > 0 && (p.At < f.Points[n-1].At || p.Bytes < f.Points[n-1].Bytes) {
-			return fmt.Errorf("flow %q: its counter runs backwards at %v", f.Name, p.At)
-		}
-		f.Points = append(f.Points, p)
 	}
 	return nil
+}
+
+// checkPoint says why the reading i can't follow the one before it.
+func checkPoint(p []Point, i int) error {
+	if i > 0 && (p[i].At < p[i-1].At || p[i].Bytes < p[i-1].Bytes) {
+		return fmt.Errorf("its counter runs backwards at %v", p[i].At)
+	}
+	return inRun(p[i].At)
 }
 
 func (r *Recording) applyCPU(c *cpuColumns) error {
@@ -275,6 +301,16 @@ func (r *Recording) applyCPU(c *cpuColumns) error {
 			return fmt.Errorf("CPU: %w", err)
 		}
 		r.CPU.Samples = append(r.CPU.Samples, CPUSample{c.At[i], c.Busy[i], c.Own[i]})
+	}
+	return nil
+}
+
+func (q *Quantity) check() error {
+	if len(q.At) != len(q.Values) {
+		return fmt.Errorf("quantity %q: %d times and %d values", q.Name, len(q.At), len(q.Values))
+	}
+	if err := inRun(q.At...); err != nil {
+		return fmt.Errorf("quantity %q: %w", q.Name, err)
 	}
 	return nil
 }
@@ -391,6 +427,105 @@ func ReadRecording(r io.Reader) (*Recording, error) {
 	}
 	rec.finish()
 	return rec, nil
+}
+
+// WriteRecording writes a whole recording as a file, for one that was not written while it grew. rec must hold to what ReadRecording accepts,
+// and is not modified.
+func WriteRecording(w io.Writer, rec *Recording) error {
+	f := newFileWriter(w)
+	var err error
+	put := func(e entry) {
+		if err == nil {
+			err = f.write(&e)
+		}
+	}
+	put(entry{Head: &head{Schema: FileSchema, Version: rec.Version, Started: rec.Started, Plan: rec.Plan, Path: rec.Path, Client: rec.Client, Source: rec.Source}})
+	for i := range rec.Phases {
+		put(entry{Phase: &rec.Phases[i]})
+	}
+	for i := range rec.Probes {
+		s := &rec.Probes[i]
+		put(entry{Series: s})
+		for chunk := range slices.Chunk(s.Samples, chunkRows) {
+			put(entry{Samples: columns(s.Name, chunk)})
+		}
+		put(entry{SeriesEnd: &seriesEnd{s.Name, s.Tally, s.Error}})
+	}
+	for i := range rec.Flows {
+		fl := &rec.Flows[i]
+		put(entry{Flow: fl})
+		for chunk := range slices.Chunk(fl.Points, chunkRows) {
+			c := &pointColumns{Flow: fl.Name}
+			for _, p := range chunk {
+				c.At, c.Bytes = append(c.At, p.At), append(c.Bytes, p.Bytes)
+			}
+			put(entry{Points: c})
+		}
+		put(entry{FlowEnd: &flowEnd{fl.Name, fl.Result, fl.Error}})
+	}
+	put(entry{CPU: rec.cpuColumns()})
+	for i := range rec.Others {
+		put(entry{Quantity: &rec.Others[i]})
+	}
+	for i := range rec.Findings {
+		put(entry{Finding: &rec.Findings[i]})
+	}
+	if !rec.Truncated {
+		put(entry{End: &end{rec.Ended, rec.Stopped}})
+	}
+	return errors.Join(err, f.close())
+}
+
+// chunkRows is how many rows WriteRecording puts into one entry.
+const chunkRows = 1000
+
+func (r *Recording) cpuColumns() *cpuColumns {
+	if !r.CPU.Available {
+		return &cpuColumns{Unavailable: cmp.Or(r.CPU.Why, "not recorded")}
+	}
+	c := &cpuColumns{}
+	for _, s := range r.CPU.Samples {
+		c.At, c.Busy, c.Own = append(c.At, s.At), append(c.Busy, s.Busy), append(c.Own, s.Own)
+	}
+	return c
+}
+
+// Check says what is wrong with a recording that was put together by other means than Run and ReadRecording, or returns nil.
+func (r *Recording) Check() error {
+	var c Recording // what was taken so far
+	take := func(e entry) error { return c.apply(&e) }
+	errs := []error{inRun(r.Ended)}
+	for _, p := range r.Phases {
+		errs = append(errs, take(entry{Phase: &p}))
+		if p.End < p.Start || p.To < p.From {
+			errs = append(errs, fmt.Errorf("phase %q ends before it begins", p.Name))
+		}
+	}
+	for _, s := range r.Probes {
+		errs = append(errs, take(entry{Series: &ProbeSeries{Name: s.Name}}))
+		for i := range s.Samples {
+			if err := checkSample(&s.Samples[i]); err != nil {
+				errs = append(errs, fmt.Errorf("series %q: %w", s.Name, err))
+				break
+			}
+		}
+	}
+	for _, f := range r.Flows {
+		errs = append(errs, take(entry{Flow: &Flow{Name: f.Name}}), take(entry{FlowEnd: &flowEnd{Flow: f.Name, Result: f.Result}}))
+		for i := range f.Points {
+			if err := checkPoint(f.Points, i); err != nil {
+				errs = append(errs, fmt.Errorf("flow %q: %w", f.Name, err))
+				break
+			}
+		}
+	}
+	for i := range r.Others {
+		errs = append(errs, r.Others[i].check())
+	}
+	for _, s := range r.CPU.Samples {
+		errs = append(errs, inRun(s.At))
+	}
+	return errors.Join(errs...)
 }
 
 // fileWriter writes entries to a recording file.

@@ -21,13 +21,33 @@ type Recording struct {
 	Probes   []ProbeSeries
 	Flows    []Flow
 	CPU      CPUSeries
+	Others   []Quantity
 	Findings []Finding
+	Source   *Source // nil where this program measured
 
 	// Ended is the length of the run; 0 with Truncated where the file was cut off before its end.
 	Ended     time.Duration
 	Truncated bool
 	// Stopped is why the run ended before its plan did, "" where it did not: "interrupted", "terminated".
 	Stopped string
+}
+
+// Source says which other program measured what a Recording holds.
+type Source struct {
+	Program string   `json:"program"`          // "flent 2.1.1"
+	Title   string   `json:"title,omitempty"`  // that its user gave the run
+	Untold  []string `json:"untold,omitempty"` // what its file does not tell, a few words each: "due times of probes"
+}
+
+// Quantity is something measured over time that is neither a probe's round-trip time nor a flow's bytes: a queue's backlog, a
+// congestion window. Only recordings of other programs have any.
+type Quantity struct {
+	Name string `json:"name"` // unique in the run
+	Unit string `json:"unit,omitempty"`
+	// Resampled says that the values are not what was measured, but interpolated to a grid of times.
+	Resampled bool            `json:"resampled,omitempty"`
+	At        []time.Duration `json:"at_ns"`
+	Values    []float64       `json:"values"` // as many as times; finite
 }
 
 // Path is what stands between client and server, as the run found it.
@@ -87,17 +107,21 @@ const (
 
 // ProbeSeries is one probe's samples over the whole run, in the order of their sequence numbers.
 type ProbeSeries struct {
-	Name     string         `json:"name"`   // "icmp", "irtt", "tcp"; unique in the run
-	Kind     string         `json:"kind"`   // "icmp", "irtt", "tcp"
-	Target   string         `json:"target"` // host as named
-	Address  string         `json:"address"`
-	Interval time.Duration  `json:"interval_ns"`
-	DSCP     string         `json:"dscp"`
-	Primary  bool           `json:"primary"`          // the series that the speedtest table shows
-	Reason   string         `json:"reason,omitempty"` // why this kind stands in for a better one: "ICMP is not permitted here"
-	Samples  []probe.Sample `json:"-"`
-	Tally    probe.Tally    `json:"-"`
-	Error    string         `json:"-"` // why the series ended early, "" if it did not
+	Name     string        `json:"name"`   // "icmp", "irtt", "tcp"; unique in the run
+	Kind     string        `json:"kind"`   // "icmp", "irtt", "tcp"
+	Target   string        `json:"target"` // host as named
+	Address  string        `json:"address"`
+	Interval time.Duration `json:"interval_ns"`
+	DSCP     string        `json:"dscp"`
+	Primary  bool          `json:"primary"`          // the series that the speedtest table shows
+	Reason   string        `json:"reason,omitempty"` // why this kind stands in for a better one: "ICMP is not permitted here"
+	// Unscheduled says that the source does not tell when its probes were due, nor who stamped the replies: Due is Sent, and there is no lateness.
+	Unscheduled bool `json:"unscheduled,omitempty"`
+	// NoLoss is why the source does not tell what it lost, "" where it does: then Samples are replies, and nothing is known of the others.
+	NoLoss  string         `json:"no_loss,omitempty"`
+	Samples []probe.Sample `json:"-"`
+	Tally   probe.Tally    `json:"-"`
+	Error   string         `json:"-"` // why the series ended early, "" if it did not
 }
 
 // Flow is one bulk flow: its counter over time and its result.
