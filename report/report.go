@@ -27,7 +27,8 @@ type Result struct {
 	Truncated bool   // the recording was cut off
 	// Signal is the number of the signal that ended the program, for Status to say; 0 for none. New does not know it: the program sets it.
 	Signal int
-	Source *Source // where the result was read, nil where it comes from a recording of ours: then there is no Plan, Path and Client
+	File   string  // where it was read, for people; New does not know it: the program sets it
+	Source *Source // where the result was read, nil where this program measured: otherwise Plan, Path and Client have no more than it tells
 	Plan   bufferbloat.Plan
 	Path   bufferbloat.Path
 	Client bufferbloat.HostFacts
@@ -35,6 +36,7 @@ type Result struct {
 	Phases   []Phase // in the order of the plan
 	Series   []Series
 	Induced  []Induced // one for each load phase, for the primary series
+	Others   []Other   // what else its source measured
 	Grades   []Grade   // by the schemes that the program asked for; New gives none
 	Findings []bufferbloat.Finding
 
@@ -118,6 +120,7 @@ type Latency struct {
 	Primary bool
 	Count   Count
 	stat.Summary
+	NoLoss      string        // why the source does not tell what was lost, "" where it does
 	Stated      *Stated       // nil where the figures were computed from samples; see Has
 	MedianRange stat.Estimate // Median and P90 again, with intervals; valid where the Summary is OK and not Stated
 	P90Range    stat.Estimate
@@ -131,6 +134,7 @@ type Goodput struct {
 	OK        bool
 	Why       string // why there is no rate, "" with OK
 	Rate      bitrate.Bitrate
+	Range     RateRange
 	Bytes     uint64
 	First     time.Duration
 	Last      time.Duration
@@ -180,7 +184,7 @@ const seed = 0x6275666665726273
 // New computes all that rec says. It keeps no reference to the samples of rec and modifies nothing.
 func New(rec *bufferbloat.Recording) *Result {
 	r := &Result{Version: rec.Version, Started: rec.Started, Length: rec.Ended, Stopped: rec.Stopped, Truncated: rec.Truncated,
-		Plan: rec.Plan, Path: rec.Path, Client: rec.Client, Findings: slices.Clone(rec.Findings)}
+		Source: newSource(rec), Plan: rec.Plan, Path: rec.Path, Client: rec.Client, Findings: slices.Clone(rec.Findings)}
 	if !rec.CPU.Available {
 		r.noCPU = cmp.Or(rec.CPU.Why, "not recorded")
 	}
@@ -192,6 +196,9 @@ func New(rec *bufferbloat.Recording) *Result {
 	for _, ph := range phases(rec) {
 		r.measure(&ph, rec, order, src)
 		r.Phases = append(r.Phases, ph)
+	}
+	for i := range rec.Others {
+		r.Others = append(r.Others, newOther(&rec.Others[i]))
 	}
 	r.induce(src)
 	r.derive()
@@ -283,7 +290,7 @@ func outcome(s *probe.Sample) probe.Outcome {
 }
 
 func newLatency(s *bufferbloat.ProbeSeries, from, to time.Duration, src rand.Source) Latency {
-	l := Latency{Series: s.Name, Kind: s.Kind, Primary: s.Primary}
+	l := Latency{Series: s.Name, Kind: s.Kind, Primary: s.Primary, NoLoss: s.NoLoss}
 	var rtts []time.Duration
 	for i := range s.Samples {
 		sample := &s.Samples[i]

@@ -24,6 +24,7 @@ func resolution(s host.Stamp) time.Duration {
 func newSeries(p *bufferbloat.ProbeSeries) Series {
 	s := Series{Name: p.Name, Kind: p.Kind, Target: p.Target, Address: p.Address, Interval: p.Interval, DSCP: p.DSCP, Primary: p.Primary,
 		Reason: p.Reason, Error: p.Error, Tally: p.Tally}
+	s.Uncounted = p.NoLoss != ""
 	var late []time.Duration
 	for i := range p.Samples {
 		sample := &p.Samples[i]
@@ -36,7 +37,7 @@ func newSeries(p *bufferbloat.ProbeSeries) Series {
 			late = append(late, max(0, sample.Lateness()))
 		}
 	}
-	if d := stat.Summarize(late, 0); d.OK() {
+	if d := stat.Summarize(late, 0); d.OK() && !p.Unscheduled {
 		s.LatenessP99, s.LatenessMax, s.HasLateness = d.P99, d.Max, true
 		s.Void = s.Interval > 0 && s.LatenessP99 > s.Interval
 	}

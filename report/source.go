@@ -14,6 +14,7 @@ const Unknown bufferbloat.PhaseKind = "unknown"
 // Source says that a result was not measured here but read from what another program printed.
 type Source struct {
 	Program string   // "iputils ping", "speedtest-netperf.sh"
+	Run     string   // what it calls the run, "" where nothing
 	Host    string   // the load's server, or whom it pinged; "" where it is not told
 	Rule    string   // of its quantiles, where it kept no samples; "" where the figures were computed here
 	Untold  []string // what it does not tell, a sentence each
@@ -47,14 +48,34 @@ func (l *Latency) Has(f Figures) bool { return l.OK() && (l.Stated == nil || l.S
 
 // Loss returns the lost share of the decided probes, 0..1, or false where none was decided or the source does not tell.
 func (l *Latency) Loss() (float64, bool) {
-	if l.Stated != nil && l.Stated.WhyLoss != "" {
+	if l.whyNoLoss() != "" {
 		return 0, false
 	}
 	return l.Summary.Loss()
 }
 
+func (l *Latency) whyNoLoss() string {
+	if l.Stated != nil {
+		return l.Stated.WhyLoss
+	}
+	return l.NoLoss
+}
+
+// newSource returns where a recording was read, nil where this program measured.
+func newSource(rec *bufferbloat.Recording) *Source {
+	s := rec.Source
+	if s == nil {
+		return nil
+	}
+	run := rec.Plan.Name
+	if s.Title != "" {
+		run += ", " + s.Title
+	}
+	return &Source{Program: s.Program, Run: run, Host: rec.Path.Host, Untold: s.Untold}
+}
+
 // withLoss reports whether the quantiles that count losses are known.
-func (l *Latency) withLoss() bool { return l.Stated == nil && l.N+l.Lost > 0 }
+func (l *Latency) withLoss() bool { return l.Stated == nil && l.NoLoss == "" && l.N+l.Lost > 0 }
 
 // Complete fills in what follows from the phases and series of a result that was put together from another program's tables: the induced
 // latency and the findings. Results of New are complete.
@@ -79,6 +100,9 @@ func (d *Induced) computeStated(idle, loaded *Latency) {
 // intro says where a result was read and what it is of: "read from ping, pinging 192.0.2.1".
 func (r *Result) intro() string {
 	text := "Read from the output of " + printable(r.Source.Program)
+	if r.Source.Run != "" {
+		text += " (" + printable(r.Source.Run) + ")"
+	}
 	if r.Source.Host != "" {
 		text += " against " + printable(r.Source.Host)
 	}

@@ -45,6 +45,7 @@ func (r *Result) WriteSpeedtest(w io.Writer) error {
 	t.induced()
 	t.after()
 	t.cpu()
+	t.others()
 	for _, f := range r.Findings {
 		onTop := f.Code == "stopped" || f.Code == "probe_fallback" && len(r.Series) > 0 && r.Series[0].Reason != ""
 		if !onTop {
@@ -345,10 +346,10 @@ func (t *speedtest) latency(p *Phase) {
 
 // losses prints what the six rows leave out.
 func (t *speedtest) losses(l *Latency) {
+	if why := l.whyNoLoss(); why != "" {
+		t.line("Loss", t.figure(none, 3)+" ("+printable(why)+")")
+	}
 	if l.Stated != nil {
-		if l.Stated.WhyLoss != "" {
-			t.line("Loss", t.figure(none, 3)+" ("+printable(l.Stated.WhyLoss)+")")
-		}
 		return
 	}
 	if l.Lost > 0 && l.OK() {

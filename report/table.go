@@ -136,26 +136,36 @@ func (r *Result) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, r.summaryLine())
 	r.writeTop(&b, "")
-	right := tw.CellAlignment{PerColumn: append([]tw.Align{tw.AlignLeft, tw.AlignLeft}, slices.Repeat([]tw.Align{tw.AlignRight}, len(columns())-2)...)}
-	t := tablewriter.NewTable(&b,
-		// The library would take the width of ambiguous signs from the environment.
-		tablewriter.WithEastAsian(tw.Off),
-		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{Symbols: tw.NewSymbols(tw.StyleASCII)})),
-		tablewriter.WithHeaderAutoFormat(tw.Off),
-		tablewriter.WithHeaderAutoWrap(tw.WrapNone), tablewriter.WithRowAutoWrap(tw.WrapNone),
-		tablewriter.WithHeaderAlignmentConfig(right), tablewriter.WithRowAlignmentConfig(right))
-	t.Header(columns())
-	if err := t.Bulk(r.rows()); err != nil {
+	if err := grid(&b, columns(), r.rows()); err != nil {
 		return err
 	}
-	if err := t.Render(); err != nil {
-		return err
+	if len(r.Others) > 0 {
+		if err := grid(&b, otherColumns(), r.otherRows()); err != nil {
+			return err
+		}
 	}
 	for _, f := range r.Findings {
 		fmt.Fprintf(&b, "! %s\n", findingText(f))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// grid draws a table whose first two columns are text and the others numbers.
+func grid(b *strings.Builder, head []string, rows [][]string) error {
+	right := tw.CellAlignment{PerColumn: append([]tw.Align{tw.AlignLeft, tw.AlignLeft}, slices.Repeat([]tw.Align{tw.AlignRight}, len(head)-2)...)}
+	t := tablewriter.NewTable(b,
+		// The library would take the width of ambiguous signs from the environment.
+		tablewriter.WithEastAsian(tw.Off),
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{Symbols: tw.NewSymbols(tw.StyleASCII)})),
+		tablewriter.WithHeaderAutoFormat(tw.Off),
+		tablewriter.WithHeaderAutoWrap(tw.WrapNone), tablewriter.WithRowAutoWrap(tw.WrapNone),
+		tablewriter.WithHeaderAlignmentConfig(right), tablewriter.WithRowAlignmentConfig(right))
+	t.Header(head)
+	if err := t.Bulk(rows); err != nil {
+		return err
+	}
+	return t.Render()
 }
 
 // writeTop prints what a reader must know before the table.
@@ -218,10 +228,17 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 		}
 		b.WriteString("|\n")
 	}
-	row(columns())
-	b.WriteString("| --- | --- |" + strings.Repeat(" ---: |", len(columns())-2) + "\n")
-	for _, cells := range r.rows() {
-		row(cells)
+	table := func(head []string, rows [][]string) {
+		row(head)
+		b.WriteString("| --- | --- |" + strings.Repeat(" ---: |", len(head)-2) + "\n")
+		for _, cells := range rows {
+			row(cells)
+		}
+	}
+	table(columns(), r.rows())
+	if len(r.Others) > 0 {
+		b.WriteByte('\n')
+		table(otherColumns(), r.otherRows())
 	}
 	if len(r.Findings) > 0 {
 		b.WriteByte('\n')

@@ -115,6 +115,10 @@ func probeKind(kind string) string {
 		return "irtt, UDP"
 	case "tcp":
 		return "TCP handshakes"
+	case "udp_rr":
+		return "netperf UDP_RR, means over intervals"
+	case "http":
+		return "page fetches"
 	}
 	return printable(kind)
 }
