@@ -41,6 +41,7 @@ type document struct {
 	Phases    []phaseDoc             `json:"phases"`
 	Induced   []inducedDoc           `json:"induced"`
 	Probes    []probeDoc             `json:"probes"`
+	Others    []otherDoc             `json:"others,omitempty"` // only where its source measured more
 	Plain     *string                `json:"plain,omitempty"`
 	Grades    []gradeDoc             `json:"grades,omitempty"`
 	Findings  []bufferbloat.Finding  `json:"findings"`
@@ -50,6 +51,7 @@ type sourceDoc struct {
 	Program string   `json:"program"`
 	Host    *string  `json:"host"`
 	Untold  []string `json:"untold"`
+	Run     *string  `json:"run,omitempty"` // what it calls the run
 }
 
 type rulesDoc struct {
@@ -274,7 +276,7 @@ func (r *Result) document() *document {
 		d.Started = text(r.Started.Format(time.RFC3339Nano))
 	}
 	if s := r.Source; s != nil {
-		d.Source = &sourceDoc{Program: s.Program, Host: text(s.Host), Untold: append([]string{}, s.Untold...)}
+		d.Source = &sourceDoc{Program: s.Program, Host: text(s.Host), Untold: append([]string{}, s.Untold...), Run: text(s.Run)}
 		d.Rules.Quantile = r.rule()
 	} else {
 		d.Path, d.Client, d.Plan = &r.Path, &r.Client, r.plan()
@@ -293,6 +295,9 @@ func (r *Result) document() *document {
 	}
 	for i := range r.Series {
 		d.Probes = append(d.Probes, r.Series[i].document())
+	}
+	for i := range r.Others {
+		d.Others = append(d.Others, r.Others[i].document())
 	}
 	return d
 }
@@ -392,6 +397,8 @@ func (l *Latency) document() latencyDoc {
 		P90WithLoss:    value(l.P90WithLoss.Value, l.withLoss() && !l.P90WithLoss.Unbounded), Ladder: []rungDoc{}}
 	if s := l.Stated; s != nil {
 		d.Stated, d.Count, d.NoLoss = true, nil, text(s.WhyLoss)
+	} else if l.NoLoss != "" {
+		d.Count, d.NoLoss = nil, text(l.NoLoss)
 	}
 	switch {
 	case ok && l.Stated != nil:
