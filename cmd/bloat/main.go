@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -36,7 +37,9 @@ func main() {
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		a.progress = a.dots
 	}
+	a.part = takePart()
 	ctx, stop := interruptible(context.Background())
+	a.uninterrupt = stop
 	status := a.run(ctx, os.Args)
 	stop()
 	os.Exit(status)
@@ -48,12 +51,17 @@ type app struct {
 	version        string
 	now            func() time.Time           // wall clock, which names runs
 	progress       func(bufferbloat.Progress) // nil where nobody looks
+	part           string                     // of a lab, that this process is
+	uninterrupt    func()                     // stops main's own handling of signals, and ends its context
 
-	status int // of a command that ran without an error
+	argv          []string     // the command line
+	status        int          // of a command that ran without an error
+	interruptedBy *signalError // where main no longer handles signals
 }
 
 // run carries out one command line, the program's name first, and returns the exit status.
 func (a *app) run(ctx context.Context, args []string) int {
+	a.argv = args
 	words := args[1:]
 	if name := filepath.Base(args[0]); name == "speedtest" || name == "speedtest.sh" {
 		words = append([]string{"speedtest"}, words...)
@@ -63,6 +71,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return a.status
+	}
+	if errors.Is(err, errReported) {
+		return statusFailed
 	}
 	status := statusFailed
 	if u := (*usageError)(nil); errors.As(err, &u) {
@@ -103,7 +114,7 @@ func (a *app) command() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(a.speedtestCommand(), a.serveCommand(), &cobra.Command{
+	root.AddCommand(a.speedtestCommand(), a.serveCommand(), a.labCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		Run: func(*cobra.Command, []string) { fmt.Fprintf(a.stdout, "bloat %s\n", a.version) },
 	})
@@ -156,11 +167,11 @@ func interruptible(parent context.Context) (context.Context, func()) {
 			}
 		}
 	}()
-	return ctx, func() {
+	return ctx, sync.OnceFunc(func() {
 		signal.Stop(signals)
 		close(done)
 		cancel(nil)
-	}
+	})
 }
 
 // versionText is the version that the linker set, or what the Go tool knows of the source.

@@ -22,8 +22,9 @@ import (
 // TestMain makes this test binary the command itself, under its own names, for the scripts.
 func TestMain(m *testing.M) {
 	command := func() {
-		a := &app{stdout: os.Stdout, stderr: os.Stderr, version: "v0.0-test", now: time.Now}
+		a := &app{stdout: os.Stdout, stderr: os.Stderr, version: "v0.0-test", now: time.Now, part: takePart()}
 		ctx, stop := interruptible(context.Background())
+		a.uninterrupt = stop
 		status := a.run(ctx, os.Args)
 		stop()
 		os.Exit(status)

@@ -16,6 +16,7 @@ import (
 	"bufferbloat/internal/dscp"
 	"bufferbloat/report"
 	"bufferbloat/servers/lab"
+	"bufferbloat/servers/lab/kernel"
 )
 
 // speedtestFlags are the flags of bloat speedtest as parsed.
@@ -171,6 +172,9 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 			return &usageError{err}
 		}
 	}
+	if over, err := a.leaveToLab(ctx, f); over {
+		return err
+	}
 	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase, Progress: a.progress}
 	if f.output != "" {
 		file, err := os.Create(f.output)
@@ -180,7 +184,13 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 		defer file.Close()
 		o.File = file
 	}
-	rec, err := f.lab.run(ctx, plan, o)
+	run := f.lab.run
+	if a.part == clientPart {
+		run = func(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
+			return a.speedtestInKernelLab(ctx, &f.lab, plan, o)
+		}
+	}
+	rec, err := run(ctx, plan, o)
 	if rec == nil {
 		return err
 	}
@@ -189,7 +199,7 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 	}
 	result := report.New(rec)
 	a.status = result.Status()
-	if s := (*signalError)(nil); rec.Stopped != "" && errors.As(context.Cause(ctx), &s) {
+	if s := a.interruptedBy; rec.Stopped != "" && (s != nil || errors.As(context.Cause(ctx), &s)) {
 		a.status = s.status()
 	}
 	if err := write(result, a.stdout); err != nil || before == nil || f.format == "json" {
@@ -197,6 +207,27 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 	}
 	fmt.Fprintln(a.stdout)
 	return report.Improvement(before, result).WriteText(a.stdout)
+}
+
+// leaveToLab carries out what is to be done by another part of a kernel lab than its client's, and reports whether that was all.
+func (a *app) leaveToLab(ctx context.Context, f *speedtestFlags) (over bool, err error) {
+	switch {
+	case !f.lab.on() || f.lab.carrier == processCarrier || a.part == clientPart:
+		return false, nil
+	case a.part == serverPart:
+		return true, a.serveLab(ctx, f.port, f.irttPort)
+	case a.part == linkPart:
+		return true, f.lab.forwardLab(ctx)
+	}
+	if _, err := f.lab.links(); err != nil {
+		return true, &usageError{err}
+	}
+	err = a.enterLab(ctx, func(*kernel.Inside) {}, false)
+	if missing := (*kernel.MissingError)(nil); f.lab.carrier == autoCarrier && errors.As(err, &missing) {
+		f.lab.why = fmt.Sprintf(" (kernel TCP: %v)", missing)
+		return false, nil
+	}
+	return true, err
 }
 
 // readResult reads a recording file for comparison.
