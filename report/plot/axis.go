@@ -65,12 +65,12 @@ type tick struct {
 	label string
 }
 
-// ticks returns about n marks at round values.
+// ticks returns about n marks at round values; a logarithmic axis over less than a decade has them at even distances of value.
 func (x axis) ticks(n int) []tick {
 	if x.blank {
 		return nil
 	}
-	if x.log {
+	if x.log && x.high/x.low > 6 {
 		return x.logTicks()
 	}
 	step := niceStep((x.high - x.low) / float64(max(n, 1)))

@@ -137,7 +137,7 @@ type key struct {
 const keyGap = 16
 
 func (s *scene) keyWidth(k key) float64 {
-	w := s.fonts.width(k.label, smallSize, false) * 1.04
+	w := s.fonts.width(k.label, smallSize, false)
 	if k.note {
 		return w
 	}

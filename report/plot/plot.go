@@ -190,25 +190,18 @@ func (d *drawing) description() string {
 
 // Describe says in a line what path a recording is of, when, and how it was probed.
 func Describe(rec *bufferbloat.Recording) string {
-	var parts []string
-	path := rec.Path
-	if l := path.Lab; l != nil {
-		parts = append(parts, fmt.Sprintf("emulated link (%s): %s down, %s up, %s RTT, %s%s", strings.TrimPrefix(l.Carrier, "in process, "), rateText(l.Down), rateText(l.Up),
-			msText(ms(l.RTT)), l.Queue, bufferText(l)))
-	} else {
-		var words []string
-		for _, w := range []string{path.Host, path.Family, path.Server} {
-			if w != "" {
-				words = append(words, w)
-			}
-		}
-		if len(words) > 0 {
-			parts = append(parts, strings.Join(words, ", "))
-		}
+	parts := []string{}
+	if s := describePath(rec); s != "" {
+		parts = append(parts, s)
 	}
 	if s := curve.Primary(rec); s != nil {
 		parts = append(parts, fmt.Sprintf("%s every %s", s.Name, msText(ms(s.Interval))))
 	}
+	return strings.Join(append(parts, describeRun(rec)...), "; ")
+}
+
+// describeRun says when a run was, and what cut it short.
+func describeRun(rec *bufferbloat.Recording) (parts []string) {
 	if !rec.Started.IsZero() {
 		parts = append(parts, rec.Started.Format("2006-01-02 15:04:05"))
 	}
@@ -217,7 +210,22 @@ func Describe(rec *bufferbloat.Recording) string {
 	} else if rec.Stopped != "" {
 		parts = append(parts, rec.Stopped)
 	}
-	return strings.Join(parts, "; ")
+	return parts
+}
+
+func describePath(rec *bufferbloat.Recording) string {
+	path := rec.Path
+	if l := path.Lab; l != nil {
+		return fmt.Sprintf("emulated link (%s): %s down, %s up, %s RTT, %s%s", strings.TrimPrefix(l.Carrier, "in process, "), rateText(l.Down), rateText(l.Up),
+			msText(ms(l.RTT)), l.Queue, bufferText(l))
+	}
+	var words []string
+	for _, w := range []string{path.Host, path.Family, path.Server} {
+		if w != "" {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 // bufferText says how deep the queues are, as time where their rates are known.
@@ -253,7 +261,7 @@ func (d *drawing) header() {
 	s.write(text{at: point{marginLeft, d.y}, s: s.fonts.fit(d.title(), titleSize, true, plotWidth), size: titleSize, bold: true, colour: ink})
 	d.y += 4
 	if len(d.runs) == 1 {
-		for _, line := range s.fonts.wrap(Describe(d.runs[0].Recording), smallSize, plotWidth*0.98, 2) {
+		for _, line := range s.fonts.wrap(Describe(d.runs[0].Recording), smallSize, plotWidth, 2) {
 			d.y += lineHeight
 			s.write(text{at: point{marginLeft, d.y}, s: line, size: smallSize, colour: faint})
 		}
@@ -278,8 +286,9 @@ func (d *drawing) header() {
 			at.x += 28
 		}
 		s.write(text{at: at, s: name, size: smallSize, bold: true, colour: ink})
-		at.x += s.fonts.width(name, smallSize, true)*1.03 + 8
-		s.write(text{at: at, s: s.fonts.fit(Describe(r.Recording), smallSize, false, sceneWidth-marginRight-at.x), size: smallSize, colour: faint})
+		at.x += s.fonts.width(name, smallSize, true) + 6
+		about := strings.Join(append([]string{describePath(r.Recording)}, describeRun(r.Recording)...), "; ")
+		s.write(text{at: at, s: s.fonts.fit(about, smallSize, false, sceneWidth-marginRight-at.x), size: smallSize, colour: faint})
 	}
 	d.y += 8
 }

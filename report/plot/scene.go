@@ -178,7 +178,10 @@ func (f *fonts) face(bold bool) *sfnt.Font {
 	return f.regular
 }
 
-// width returns how wide s is in px. Viewers of SVG have other fonts, most of them narrower.
+// wider is how much wider than the fonts here those may be that a viewer of SVG has: DejaVu Sans is.
+const wider = 1.12
+
+// width returns how wide s may be, in px.
 func (f *fonts) width(s string, size float64, bold bool) float64 {
 	face := f.face(bold)
 	var total fixed.Int26_6
@@ -191,7 +194,7 @@ func (f *fonts) width(s string, size float64, bold bool) float64 {
 			total += a
 		}
 	}
-	return float64(total) / 64 / 64 * size
+	return float64(total) / 64 / 64 * size * wider
 }
 
 // fit returns s, cut with an ellipsis to what is not wider than width.
