@@ -13,6 +13,7 @@ type Page struct {
 	Top      []string   // what a reader must know before the figures
 	Head     []string   // of the table; from the third column on it has numbers
 	Rows     [][]string // as in WriteTable
+	Others   [][]string // a second table, its head first, of what else a source measured; nil for none
 	Induced  [][2]string
 	Findings []PageFinding
 }
@@ -33,6 +34,9 @@ func (r *Result) Page() Page {
 	}
 	for i := range r.Induced {
 		p.Induced = append(p.Induced, r.Induced[i].line())
+	}
+	if len(r.Others) > 0 {
+		p.Others = append([][]string{otherColumns()}, r.otherRows()...)
 	}
 	for _, f := range r.Findings {
 		p.Findings = append(p.Findings, PageFinding{bufferbloat.Severity(printable(string(f.Severity))), findingText(f)})

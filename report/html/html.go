@@ -173,7 +173,8 @@ func facts(rec *bufferbloat.Recording, r *report.Result) (out [][2]string) {
 	known("Server program", rec.Path.Server)
 	known("Stack", rec.Path.Stack)
 	if c := rec.Client; c.OS != "" {
-		add("Client", "%s %s %s, %d CPUs, %s", c.OS, c.Kernel, c.Arch, c.CPUs, c.CongestionControl)
+		add("Client", "%s %s %s, %d CPUs", c.OS, c.Kernel, c.Arch, c.CPUs)
+		known("Congestion control", c.CongestionControl)
 	}
 	for _, s := range r.Series {
 		text := fmt.Sprintf("%s to %s every %v, %s: %d sent, %d answered, %d lost", s.Kind, s.Target, s.Interval, s.DSCP, s.Count.Sent, s.Count.Answered(), s.Count.AllLost())
