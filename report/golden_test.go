@@ -80,6 +80,17 @@ func TestGoldenImprovement(t *testing.T) {
 	golden(t, "improvement.txt", b.Bytes())
 }
 
+func TestGoldenImprovementDocument(t *testing.T) {
+	r := New(fqCodelRun())
+	r.Improved = Improvement(New(fifoRun()), r)
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "improvement.json", b.Bytes())
+	validate(t, b.Bytes())
+}
+
 // validate holds a document to the published schema, and the schema to the document: no field may be missing from it.
 func validate(t *testing.T, doc []byte) {
 	t.Helper()

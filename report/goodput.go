@@ -31,6 +31,7 @@ func goodputs(ph *Phase, rec *bufferbloat.Recording) []Goodput {
 			continue
 		}
 		g.sum()
+		g.Range = rateRange(&g, ph, rec)
 		if !ph.Reached && !g.OK {
 			g.Why = "not reached"
 			if stop := stopText(rec.Stopped, rec.Truncated); stop != "" {

@@ -45,6 +45,7 @@ type document struct {
 	Plain     *string                `json:"plain,omitempty"`
 	Grades    []gradeDoc             `json:"grades,omitempty"`
 	Findings  []bufferbloat.Finding  `json:"findings"`
+	Improved  *improvedDoc           `json:"improvement,omitempty"` // only where another run was compared with
 }
 
 type sourceDoc struct {
@@ -100,6 +101,7 @@ type goodputDoc struct {
 	CountedBy *string        `json:"counted_by"`
 	Fairness  *float64       `json:"fairness_jain"`
 	Flows     []flowDoc      `json:"flows"`
+	Interval  *rateDoc       `json:"goodput_interval,omitempty"`
 }
 
 type flowDoc struct {
@@ -169,7 +171,7 @@ type intervalDoc struct {
 	NEff      float64       `json:"n_effective"`
 	Block     int           `json:"block"`
 	Resamples int           `json:"resamples"`
-	Weak      bool          `json:"weak"` // fewer than six effective samples: too narrow by an unknown amount
+	Weak      bool          `json:"weak"` // too few effective samples: too narrow by an unknown amount
 }
 
 type rungDoc struct {
@@ -299,6 +301,7 @@ func (r *Result) document() *document {
 	for i := range r.Others {
 		d.Others = append(d.Others, r.Others[i].document())
 	}
+	d.Improved = r.Improved.document()
 	return d
 }
 
@@ -367,7 +370,7 @@ func (g *Goodput) document() goodputDoc {
 	flowed := g.Flowed > 0 && g.Bytes > 0
 	d := goodputDoc{Direction: g.Direction, Goodput: value(int64(g.Rate), g.OK), Reason: text(g.Why), Bytes: value(g.Bytes, flowed),
 		First: value(g.First, flowed), Last: value(g.Last, flowed), Flowed: g.Flowed, Whole: g.Whole, Planned: g.Planned, CutShort: g.CutShort(),
-		CountedBy: value(g.CountedBy.String(), flowed), Fairness: value(g.Fairness, g.HasFairness), Flows: []flowDoc{}}
+		CountedBy: value(g.CountedBy.String(), flowed), Fairness: value(g.Fairness, g.HasFairness), Flows: []flowDoc{}, Interval: g.Range.document()}
 	for i := range g.Flows {
 		f := &g.Flows[i]
 		d.Flows = append(d.Flows, flowDoc{Name: f.Name, Goodput: value(int64(f.Rate), f.OK), Error: text(f.Error), Warning: text(f.Warning),
@@ -378,6 +381,9 @@ func (g *Goodput) document() goodputDoc {
 	}
 	return d
 }
+
+// round1 keeps one decimal.
+func round1(v float64) float64 { return math.Round(v*10) / 10 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
@@ -416,7 +422,7 @@ func (l *Latency) document() latencyDoc {
 }
 
 func interval(e *stat.Estimate, ok bool) *intervalDoc {
-	return value(intervalDoc{Low: e.Low, High: e.High, NEff: math.Round(e.NEff*10) / 10, Block: e.Block, Resamples: e.Resamples, Weak: e.Weak()}, ok)
+	return value(intervalDoc{Low: e.Low, High: e.High, NEff: round1(e.NEff), Block: e.Block, Resamples: e.Resamples, Weak: e.Weak()}, ok)
 }
 
 func (d *Induced) document() inducedDoc {

@@ -39,6 +39,8 @@ type Result struct {
 	Others   []Other   // what else its source measured
 	Grades   []Grade   // by the schemes that the program asked for; New gives none
 	Findings []bufferbloat.Finding
+	// Improved compares the run with an earlier one; nil where the program did not ask for it.
+	Improved *Improved
 
 	noCPU string // why this host's CPU use is not known, "" where it is
 }

@@ -122,3 +122,7 @@ func probeKind(kind string) string {
 	}
 	return printable(kind)
 }
+
+// Printable returns s as the reports print names and texts that come from outside: everything that could steer a terminal, or shift a line without
+// being seen, is escaped as in Go.
+func Printable(s string) string { return printable(s) }

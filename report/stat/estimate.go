@@ -159,3 +159,25 @@ func pairs(of ...Estimate) int {
 	}
 	return n
 }
+
+// MeanInterval returns the interval, at Level, of the mean of values in the order in which they were taken, with their dependence counted as in
+// EstimateQuantiles. The error is ErrTooFew below eight values. x is not modified.
+func MeanInterval(x []float64) (low, high, nEff float64, err error) {
+	n := len(x)
+	if n < 8 {
+		return 0, 0, 0, ErrTooFew
+	}
+	s := newDependence(slices.Clone(x))
+	var mean float64
+	for _, v := range x {
+		mean += v / float64(n)
+	}
+	if s.variance == 0 {
+		return mean, mean, float64(n), nil
+	}
+	w := s.spread(s, 0.5)
+	nEff = float64(n) / w.tau
+	variance := s.variance / s.scale * float64(s.per) / float64(len(s.d)) // of one value; see newDependence
+	half := student(w.freedom) * math.Sqrt(variance/max(nEff-1, 1))
+	return mean - half, mean + half, nEff, nil
+}

@@ -1,6 +1,7 @@
 package stat
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -119,5 +120,41 @@ func TestIntervalsHoldTheTruthOfDependentSamples(t *testing.T) {
 				t.Errorf("%s, quantile %v: the 95%% interval holds the truth in %.1f%% of the runs, n_eff %.0f", p.name, []float64{0.5, 0.9}[i], c.held*100, c.nEff)
 			}
 		}
+	}
+}
+
+func TestMeanIntervalHoldsTheTruth(t *testing.T) {
+	r := rand.New(rand.NewPCG(57, 58))
+	const rounds = 1500
+	for _, tt := range []struct {
+		n   int
+		rho float64
+	}{{40, 0}, {120, 0.5}, {120, 0.8}, {20000, 0.9}} {
+		held, of := 0, rounds
+		if tt.n > 1000 {
+			of = 300
+		}
+		for range of {
+			x := make([]float64, tt.n)
+			for i, d := range ar1(tt.n, tt.rho, r) {
+				x[i] = float64(d)
+			}
+			low, high, _, err := MeanInterval(x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if low <= 100e6 && 100e6 <= high {
+				held++
+			}
+		}
+		if got := float64(held) / float64(of); got < 0.91 || got > 0.985 {
+			t.Errorf("n %d, rho %v: the interval holds the mean in %.1f%% of the runs", tt.n, tt.rho, got*100)
+		}
+	}
+	if _, _, _, err := MeanInterval(make([]float64, 7)); !errors.Is(err, ErrTooFew) {
+		t.Errorf("of seven: %v", err)
+	}
+	if low, high, n, err := MeanInterval([]float64{3, 3, 3, 3, 3, 3, 3, 3}); low != 3 || high != 3 || n != 8 || err != nil {
+		t.Errorf("of equal values: %v to %v, %v, %v", low, high, n, err)
 	}
 }
