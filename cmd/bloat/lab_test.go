@@ -118,8 +118,8 @@ func TestAnInterruptAtAnyMomentGivesAPartialResult(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil {
 				t.Fatalf("%s, middle %v: %v in %q", phase, middle, err, got.stdout)
 			}
-			if got.status != 130 || doc.Stopped != "interrupted" || doc.Status != 4 {
-				t.Errorf("%s, middle %v: exit status %d, document says %q and status %d; want 130, interrupted, 4: %s",
+			if got.status != 130 || doc.Stopped != "interrupted" || doc.Status != 130 {
+				t.Errorf("%s, middle %v: exit status %d, document says %q and status %d; want 130, interrupted, 130: %s",
 					phase, middle, got.status, doc.Stopped, doc.Status, got.stderr)
 			}
 			for _, p := range doc.Phases {
@@ -158,7 +158,8 @@ func TestAnInterruptBeforeTheRunIsSaidToBeThat(t *testing.T) {
 func TestEveryFormat(t *testing.T) {
 	slow(t)
 	for format, want := range map[string]string{
-		"speedtest": "\n Download: 19.", "table": "download", "markdown": "| ", "csv": ",", "json": `"schema": "bloat/result/1"`,
+		"speedtest": "\n Download:  19.", "table": "download", "markdown": "| ", "csv": ",", "json": `"schema": "bloat/result/1"`,
+		"ndjson": `{"type":"probe",`, "openmetrics": "\n# EOF\n",
 	} {
 		got := bloat(t.Context(), nil, "speedtest", "--lab", "--virtual", "-t", "10", "-i", "3", "--format", format)
 		if got.status != 0 || !strings.Contains(got.stdout, want) {

@@ -15,6 +15,7 @@ import (
 	"bufferbloat"
 	"bufferbloat/internal/dscp"
 	"bufferbloat/report"
+	"bufferbloat/report/grade"
 	"bufferbloat/servers/lab"
 	"bufferbloat/servers/lab/kernel"
 )
@@ -38,6 +39,7 @@ type speedtestFlags struct {
 	output  string
 	against string
 	dryRun  bool
+	grades  bool
 
 	lab labFlags
 }
@@ -82,8 +84,9 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 	flags.Uint16Var(&f.port, "port", 12865, "control port of the netperf server")
 	flags.Uint16Var(&f.data, "data-port", 0, "the server's port for data; 0 lets it choose")
 	flags.Uint16Var(&f.irttPort, "irtt-port", 2112, "port of the irtt server")
-	flags.StringVar(&f.format, "format", "speedtest", "speedtest, table, markdown, csv or json")
+	flags.StringVar(&f.format, "format", "speedtest", formatNames)
 	flags.BoolVar(&f.json, "json", false, "the same as --format json")
+	flags.BoolVar(&f.grades, "grades", false, "show also what others' grading schemes say of the result")
 	flags.StringVarP(&f.output, "output", "o", "", "keep the recording in this file")
 	flags.StringVar(&f.against, "against", "", "compare with an earlier recording")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and send nothing")
@@ -133,23 +136,11 @@ func (f *speedtestFlags) plan() (bufferbloat.Plan, error) {
 }
 
 // writer returns what writes a result in the format asked for.
-func (f *speedtestFlags) writer() (func(*report.Result, io.Writer) error, error) {
+func (f *speedtestFlags) writer() (func(*opened, io.Writer) error, error) {
 	if f.json {
 		f.format = "json"
 	}
-	switch f.format {
-	case "speedtest":
-		return (*report.Result).WriteSpeedtest, nil
-	case "table":
-		return (*report.Result).WriteTable, nil
-	case "markdown":
-		return (*report.Result).WriteMarkdown, nil
-	case "csv":
-		return (*report.Result).WriteCSV, nil
-	case "json":
-		return (*report.Result).WriteJSON, nil
-	}
-	return nil, fmt.Errorf("--format %q: want speedtest, table, markdown, csv or json", f.format)
+	return resultWriter(f.format)
 }
 
 // speedtest runs one speedtest and prints it.
@@ -198,11 +189,14 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 		fmt.Fprintf(a.stderr, "bloat: the recording in %s is not whole: %v\n", f.output, err)
 	}
 	result := report.New(rec)
-	a.status = result.Status()
 	if s := a.interruptedBy; rec.Stopped != "" && (s != nil || errors.As(context.Cause(ctx), &s)) {
-		a.status = s.status()
+		result.Signal = int(s.signal)
 	}
-	if err := write(result, a.stdout); err != nil || before == nil || f.format == "json" {
+	a.status = result.Status()
+	if f.grades {
+		result.Grades = grade.All(result)
+	}
+	if err := write(&opened{result, rec}, a.stdout); err != nil || before == nil || !people(f.format) {
 		return err
 	}
 	fmt.Fprintln(a.stdout)

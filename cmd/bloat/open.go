@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+
+	"bufferbloat"
+	"bufferbloat/report"
+	"bufferbloat/report/flent"
+	"bufferbloat/report/foreign"
+)
+
+// An opened file is a result, and the recording behind it where the file has samples.
+type opened struct {
+	result    *report.Result
+	recording *bufferbloat.Recording // nil where there are no samples
+}
+
+// openResult reads a result of any kind: one of our recordings or JSON results, a data file of flent, or what another program printed. The kind is
+// told by the content and never by the name.
+func openResult(path string) (*report.Result, error) {
+	o, err := open(path, os.Stdin)
+	return o.result, err
+}
+
+// open is openResult with the recording; the path "-" is stdin.
+func open(path string, stdin io.Reader) (opened, error) {
+	if path == "-" {
+		o, err := read(stdin)
+		return o, named("stdin", err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return opened{}, err
+	}
+	defer file.Close()
+	o, err := read(file)
+	return o, named(path, err)
+}
+
+func named(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// headSize is how much of a file is looked at to tell its kind, compressed.
+const headSize = 64 << 10
+
+func read(r io.Reader) (opened, error) {
+	b := bufio.NewReaderSize(r, headSize)
+	head, err := b.Peek(headSize)
+	if len(head) == 0 && err != io.EOF {
+		return opened{}, err
+	}
+	head = plainHead(head)
+	switch {
+	case bytes.HasPrefix(head, []byte(`{"head":`)):
+		return ofRecording(bufferbloat.ReadRecording(b))
+	case flent.Is(head):
+		return ofRecording(flent.Read(b))
+	}
+	result, rec, err := foreign.ReadRaw(b)
+	return opened{result, rec}, err
+}
+
+func ofRecording(rec *bufferbloat.Recording, err error) (opened, error) {
+	if err != nil {
+		return opened{}, err
+	}
+	return opened{report.New(rec), rec}, nil
+}
+
+// plainHead returns the beginning of the text of a file: of gzip what the first bytes hold, otherwise the bytes.
+func plainHead(head []byte) []byte {
+	if !bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
+		return head
+	}
+	gz, err := gzip.NewReader(bytes.NewReader(head))
+	if err != nil {
+		return head
+	}
+	text := make([]byte, headSize)
+	n, _ := io.ReadFull(gz, text) // a head ends in the middle of things
+	return text[:n]
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"bufferbloat/report/flent"
+	"bufferbloat/report/grade"
+)
+
+// showFlags are the flags of bloat show as parsed.
+type showFlags struct {
+	format string
+	json   bool
+	output string
+	grades bool
+}
+
+func (a *app) showCommand() *cobra.Command {
+	f := &showFlags{}
+	cmd := &cobra.Command{
+		Use:   "show FILE...",
+		Short: "Show recordings, flent's data files and what other programs printed",
+		Long: `Prints the result that a file holds, as the command that measured it would have. A file may be a recording or a JSON result
+of this program, a data file of flent (versions 1 to 4), or the output of another program; its content tells, not its name, and
+"-" is stdin. What the source does not tell is a dash with the reason. The exit status is that of the result: 0 measured,
+1 nothing was measured or the file can't be read, 2 usage, 4 void or partial; of several files, the highest.`,
+		Example: `  bloat show before.bloat.json.gz
+  bloat show --format table rrul-2026-11-30.flent.gz
+  bloat show before.bloat.json.gz --format flent -o before.flent.gz`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return &usageError{errors.New("name a file to show, or - for stdin")}
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return a.show(f, args) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.format, "format", "speedtest", formatNames+", or flent: a data file that flent reads")
+	flags.BoolVar(&f.json, "json", false, "the same as --format json")
+	flags.BoolVar(&f.grades, "grades", false, "show also what others' grading schemes say of it")
+	flags.StringVarP(&f.output, "output", "o", "", "write to this file in place of stdout")
+	return cmd
+}
+
+// show prints each file, and goes on after one that can't be read.
+func (a *app) show(f *showFlags, paths []string) (err error) {
+	if f.json {
+		f.format = "json"
+	}
+	write, err := f.writer()
+	if err != nil {
+		return &usageError{err}
+	}
+	if len(paths) > 1 && (!people(f.format)) {
+		return &usageError{fmt.Errorf("--format %s takes one file, because what it prints is one document", f.format)}
+	}
+	out := a.stdout
+	if f.output != "" {
+		file, err := os.Create(f.output)
+		if err != nil {
+			return &usageError{fmt.Errorf("-o: %w", err)}
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		out = file
+	}
+	for i, path := range paths {
+		o, err := open(path, os.Stdin)
+		switch {
+		case err != nil && len(paths) == 1:
+			return err
+		case err != nil:
+			fmt.Fprintf(a.stderr, "bloat: %v\n", err)
+			a.status = max(a.status, statusFailed)
+			continue
+		}
+		if len(paths) > 1 {
+			if i > 0 {
+				fmt.Fprintln(out)
+			}
+			fmt.Fprintf(out, "%s\n", path)
+		}
+		if f.grades {
+			o.result.Grades = grade.All(o.result)
+		}
+		if err := write(&o, out); err != nil {
+			return named(path, err)
+		}
+		a.status = max(a.status, o.result.Status())
+	}
+	return nil
+}
+
+// writer returns what writes a file's content in the format asked for.
+func (f *showFlags) writer() (func(*opened, io.Writer) error, error) {
+	if f.format == "flent" {
+		return func(o *opened, w io.Writer) error {
+			if o.recording == nil {
+				return errors.New("it has no samples, and a data file of flent is made of them")
+			}
+			return flent.Write(w, o.recording)
+		}, nil
+	}
+	write, err := resultWriter(f.format)
+	if err != nil {
+		return nil, fmt.Errorf("--format %q: want %s or flent", f.format, formatNames)
+	}
+	return write, nil
+}
