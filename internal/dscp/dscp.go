@@ -24,6 +24,9 @@ var names = map[string]CodePoint{
 	"af41": 34, "af42": 36, "af43": 38, "ef": 46, "va": 44, "voice-admit": 44,
 }
 
+// Valid reports whether p has no more than its six bits.
+func (p CodePoint) Valid() bool { return p <= 63 }
+
 // Byte returns the whole DS byte with the ECN bits zero (Not-ECT).
 func (p CodePoint) Byte() uint8 { return uint8(p) << 2 }
 
@@ -54,8 +57,12 @@ func Parse(s string) (CodePoint, error) {
 	if p, ok := names[low]; ok {
 		return p, nil
 	}
-	v, err := strconv.ParseUint(low, 0, 8)
-	if err != nil || v > 63 {
+	digits, base := low, 10 // a leading zero is no octal
+	if hex, ok := strings.CutPrefix(low, "0x"); ok {
+		digits, base = hex, 16
+	}
+	v, err := strconv.ParseUint(digits, base, 8)
+	if err != nil || !CodePoint(v).Valid() {
 		return 0, fmt.Errorf("DSCP %q: want a name (CS0..CS7, AF11..AF43, EF, VA, LE) or a code point 0 to 63", s)
 	}
 	return CodePoint(v), nil

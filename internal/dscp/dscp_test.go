@@ -3,12 +3,12 @@ package dscp
 import "testing"
 
 func TestParse(t *testing.T) {
-	for s, want := range map[string]CodePoint{"EF": 46, "ef": 46, "46": 46, "0x2e": 46, "CS1": 8, "be": 0, "AF41": 34, "0": 0, "63": 63, "va": 44} {
+	for s, want := range map[string]CodePoint{"EF": 46, "ef": 46, "46": 46, "0x2e": 46, "CS1": 8, "be": 0, "AF41": 34, "0": 0, "63": 63, "va": 44, "046": 46, "0X2E": 46} {
 		if got, err := Parse(s); err != nil || got != want {
 			t.Errorf("Parse(%q) = %d, %v; want %d", s, got, err, want)
 		}
 	}
-	for _, s := range []string{"", "0xb8", "184", "64", "-1", "EF,CS1", "cs8", "0x10,0x20"} {
+	for _, s := range []string{"", "0xb8", "184", "64", "-1", "EF,CS1", "cs8", "0x10,0x20", "0b1", "0o7", "4_6", "0x"} {
 		if got, err := Parse(s); err == nil {
 			t.Errorf("Parse(%q) = %d without an error", s, got)
 		}
