@@ -29,9 +29,6 @@ const (
 	manyFlow = 64
 )
 
-// openTimeout bounds the agreement with the server on one flow.
-const openTimeout = 15 * time.Second
-
 // load runs the flows of one phase, all at once, and returns when all of them have ended.
 func (r *run) load(ctx context.Context, ph PhasePlan) {
 	flows := r.openFlows(ctx, ph)

@@ -193,9 +193,9 @@ func TestTheServerIsAskedForMoreTimeThanTheFlowTakes(t *testing.T) {
 		o    FlowOptions
 		want int32
 	}{
-		{FlowOptions{Direction: load.Download, Length: 10 * time.Second}, 22},
+		{FlowOptions{Direction: load.Download, Length: 10 * time.Second}, 34},
 		{FlowOptions{Direction: load.Download, Length: 9500 * time.Millisecond, Wait: time.Second}, 13},
-		{FlowOptions{Direction: load.Upload, Length: 10 * time.Second}, 50},
+		{FlowOptions{Direction: load.Upload, Length: 10 * time.Second}, 62},
 		{FlowOptions{Direction: load.Upload, Length: 1 << 62}, 1<<31 - 1},
 	} {
 		c2 := &Client{Addr: netip.MustParseAddrPort("[2001:db8::1]:12865")}

@@ -24,7 +24,7 @@ type FlowOptions struct {
 	Direction load.Direction
 	Length    time.Duration // from Run on; then the flow begins to end
 	// Wait is the longest time between Open and Run that the server is asked to allow for, since its own timer starts with Open;
-	// 0 means 10 s.
+	// 0 means 22 s, which is as long as the Open of another flow can take.
 	Wait                    time.Duration
 	DSCP                    dscp.CodePoint // mark of what this end sends on the data connection, over Client.Socket's
 	ServerDSCP              dscp.CodePoint // mark of what the server sends; 0 leaves it alone
@@ -61,7 +61,7 @@ type Flow struct {
 // NewFlow returns a flow that is not opened.
 func (c *Client) NewFlow(o FlowOptions) *Flow {
 	if o.Wait == 0 {
-		o.Wait = 10 * time.Second
+		o.Wait = connectTimeout + responseTimeout
 	}
 	return &Flow{client: c, o: o}
 }
