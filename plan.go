@@ -154,6 +154,12 @@ func (p *Plan) Check() error {
 		errs = append(errs, ph.check())
 		for _, f := range ph.Flows {
 			once("flow", f.Name)
+			if f.Direction != load.Download && f.Direction != load.Upload {
+				bad("flow %q: want the direction download or upload", f.Name)
+			}
+			if !f.DSCP.Valid() {
+				bad("flow %q with DSCP %d: want 0 to 63", f.Name, uint8(f.DSCP))
+			}
 		}
 	}
 	for _, pr := range p.Probes {
@@ -165,6 +171,9 @@ func (p *Plan) Check() error {
 		case Auto, ICMP, IRTT, TCP:
 		default:
 			bad("probe %q of kind %q: want auto, icmp, irtt or tcp", pr.Name, pr.Kind)
+		}
+		if !pr.DSCP.Valid() {
+			bad("probe %q with DSCP %d: want 0 to 63", pr.Name, uint8(pr.DSCP))
 		}
 	}
 	return errors.Join(errs...)
@@ -179,6 +188,11 @@ func (ph *PhasePlan) check() error {
 			return fmt.Errorf("%s with %d streams: want 1 to %d", ph.Name, n, MaxFlows)
 		}
 		return nil
+	}
+	switch ph.Kind {
+	case Idle, Drain, After:
+	default:
+		return fmt.Errorf("%s of kind %q: want idle, load, drain or after", ph.Name, ph.Kind)
 	}
 	if ph.Length < 0 || ph.Length > MaxLength {
 		return fmt.Errorf("%s for %v: want 0 s to %v", ph.Name, ph.Length, MaxLength)

@@ -77,6 +77,25 @@ func TestAPlanIsCheckedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
+// TestAPlanOfOnesOwnIsCheckedToo changes what no option of a speedtest reaches.
+func TestAPlanOfOnesOwnIsCheckedToo(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		change     func(*Plan)
+	}{
+		{"a kind of phase that is none", `idle of kind "warmup"`, func(p *Plan) { p.Phases[0].Kind = "warmup" }},
+		{"a flow that goes nowhere", `flow "download 1": want the direction`, func(p *Plan) { p.Phases[1].Flows[0].Direction = 0 }},
+		{"a flow with a mark that is none", `flow "download 2" with DSCP 184`, func(p *Plan) { p.Phases[1].Flows[1].DSCP = 184 }},
+		{"a probe with a mark that is none", `probe "ping" with DSCP 64`, func(p *Plan) { p.Probes[0].DSCP = 64 }},
+	} {
+		p := Speedtest(speedtestOptions())
+		c.change(&p)
+		if err := p.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got error %v, want one with %q", c.name, err, c.want)
+		}
+	}
+}
+
 func TestAPlanIsStoredWhole(t *testing.T) {
 	want := Speedtest(speedtestOptions())
 	b, err := json.Marshal(want)
