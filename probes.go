@@ -18,6 +18,7 @@ import (
 
 // openProbe is a series that is ready to be sent.
 type openProbe struct {
+	planned   string // its name in the plan
 	series    ProbeSeries
 	options   probe.Options
 	transport probe.Transport
@@ -49,10 +50,26 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 		case pp.Optional && hasKind(open, p.series.Kind):
 			p.transport.Close()
 		default:
+			p.planned = pp.Name
 			open = append(open, p)
 		}
 	}
+	nameSeries(open)
 	return open, nil
+}
+
+// nameSeries names each series by its kind, or all of them as the plan does where two are of one kind.
+func nameSeries(open []openProbe) {
+	alike := false
+	for i := range open {
+		alike = alike || hasKind(open[:i], open[i].series.Kind)
+	}
+	for i := range open {
+		open[i].series.Name = open[i].series.Kind
+		if alike {
+			open[i].series.Name = open[i].planned
+		}
+	}
 }
 
 func hasKind(open []openProbe, kind string) bool {
@@ -70,7 +87,7 @@ func (r *run) openBest(ctx context.Context, pp ProbePlan) (openProbe, error) {
 	p, err := r.open(ctx, pp, ICMP)
 	if err == nil {
 		if r.answered(ctx, p) {
-			return r.open(ctx, pp, ICMP) // anew: the try's transport is spent
+			return r.openAgain(ctx, pp, p.series) // the try's transport is spent
 		}
 		err = fmt.Errorf("%v does not answer ICMP echo", p.series.Address)
 	}
@@ -94,6 +111,14 @@ func (r *run) openBest(ctx context.Context, pp ProbePlan) (openProbe, error) {
 	return p, nil
 }
 
+// openAgain opens a series like the one that was tried, to the very address that answered: a name may lead to another one each time.
+func (r *run) openAgain(ctx context.Context, pp ProbePlan, tried ProbeSeries) (openProbe, error) {
+	pp.Target = tried.Address
+	p, err := r.open(ctx, pp, ICMP)
+	p.series.Target = tried.Target
+	return p, err
+}
+
 // open makes one series ready.
 func (r *run) open(ctx context.Context, pp ProbePlan, kind ProbeKind) (p openProbe, err error) {
 	target := pp.Target
@@ -106,17 +131,15 @@ func (r *run) open(ctx context.Context, pp ProbePlan, kind ProbeKind) (p openPro
 	}
 	p.options = probe.Options{Interval: pp.Interval, Socket: r.socket()}
 	p.options.Socket.DSCP = pp.DSCP
-	p.series = ProbeSeries{Name: string(kind), Kind: string(kind), Target: target, Address: addr.String(), Interval: pp.Interval,
+	p.series = ProbeSeries{Kind: string(kind), Target: target, Address: addr.String(), Interval: pp.Interval,
 		DSCP: pp.DSCP.String(), Primary: pp.Primary}
 	switch kind {
 	case ICMP:
 		p.transport, err = icmp.Dial(ctx, r.h, addr, p.options)
 	case IRTT:
-		dialing, cancel := host.WithTimeout(ctx, r.h, r.patience())
-		defer cancel()
 		var t *irtt.Transport
-		t, err = irtt.Dial(dialing, r.h, netip.AddrPortFrom(addr, r.plan.Server.IRTTPort), p.options,
-			irtt.Options{Duration: r.plan.Length() + sessionSlack})
+		t, err = irtt.Dial(ctx, r.h, netip.AddrPortFrom(addr, r.plan.Server.IRTTPort), p.options,
+			irtt.Options{Duration: r.plan.Length() + sessionSlack, OpenWait: r.patience()})
 		if err != nil {
 			return p, err
 		}

@@ -107,7 +107,7 @@ const (
 
 // ProbeSeries is one probe's samples over the whole run, in the order of their sequence numbers.
 type ProbeSeries struct {
-	Name     string        `json:"name"`   // "icmp", "irtt", "tcp"; unique in the run
+	Name     string        `json:"name"`   // its Kind, or the plan's name for it where two series are of one kind; unique in the run
 	Kind     string        `json:"kind"`   // "icmp", "irtt", "tcp"
 	Target   string        `json:"target"` // host as named
 	Address  string        `json:"address"`

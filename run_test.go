@@ -314,6 +314,113 @@ func TestAProbeThatCannotWorkIsReplacedAndNamed(t *testing.T) {
 	}
 }
 
+func TestTwoProbesOfOneKindAreTwoSeries(t *testing.T) {
+	p := plan(func(o *bufferbloat.SpeedtestOptions) { o.Length = time.Second })
+	p.Probes = []bufferbloat.ProbePlan{
+		{Name: "often", Kind: bufferbloat.ICMP, Interval: 100 * time.Millisecond, Primary: true},
+		{Name: "seldom", Kind: bufferbloat.ICMP, Interval: 200 * time.Millisecond},
+	}
+	rec, err := rig{}.run(t, t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range rec.Probes {
+		n, due := len(s.Samples), int(rec.Phases[len(rec.Phases)-1].End/p.Probes[i].Interval)
+		if s.Name != p.Probes[i].Name || n < due || n > due+1 {
+			t.Errorf("series %d is %q with %d samples, want %q with %d", i, s.Name, n, p.Probes[i].Name, due)
+		}
+	}
+}
+
+// turningName is a host on which the name "ping.example" has another address each time: the server's first, then one that nobody answers at.
+type turningName struct {
+	host.Host
+	asked *atomic.Int64
+}
+
+func (n turningName) Resolve(ctx context.Context, name string, f host.Family) ([]netip.Addr, error) {
+	if name != "ping.example" {
+		return n.Host.Resolve(ctx, name, f)
+	}
+	if n.asked.Add(1) == 1 {
+		return []netip.Addr{netip.MustParseAddr("192.0.2.2")}, nil
+	}
+	return []netip.Addr{netip.MustParseAddr("192.0.2.99")}, nil
+}
+
+func TestTheAddressThatAnsweredIsTheOneThatIsProbed(t *testing.T) {
+	rec, err := rig{host: func(h host.Host) host.Host { return turningName{h, new(atomic.Int64)} }}.run(t, t.Context(),
+		plan(func(o *bufferbloat.SpeedtestOptions) { o.Length, o.PingHost = time.Second, "ping.example" }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := rec.Probes[0]; s.Kind != "icmp" || s.Target != "ping.example" || s.Address != "192.0.2.2" {
+		t.Errorf("%s probes go to %s (%s), want icmp to ping.example (192.0.2.2)", s.Kind, s.Target, s.Address)
+	}
+}
+
+// deafUDP is a host whose datagrams nobody answers.
+type deafUDP struct{ host.Host }
+
+func (d deafUDP) DialUDP(ctx context.Context, to netip.AddrPort, o host.Options) (host.PacketConn, error) {
+	return d.Host.DialUDP(ctx, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.99"), to.Port()), o)
+}
+
+func TestAnIRTTServerThatIsNotThereIsNamedAsThat(t *testing.T) {
+	rec, err := rig{host: func(h host.Host) host.Host { return deafUDP{h} }}.run(t, t.Context(),
+		plan(func(o *bufferbloat.SpeedtestOptions) { o.Length = time.Second }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, ok := finding(rec, "probe_left_out"); !ok || !strings.Contains(f.Text, "no valid answer to the open request in 1s") {
+		t.Errorf("findings %+v, want one that says that no irtt server answered", rec.Findings)
+	}
+}
+
+// slowRequest is a host whose third control connection, the check being the first, takes long over its request.
+type slowRequest struct {
+	host.Host
+	dialed *atomic.Int64
+}
+
+func (s slowRequest) DialTCP(ctx context.Context, to netip.AddrPort, o host.Options) (net.Conn, error) {
+	c, err := s.Host.DialTCP(ctx, to, o)
+	if err == nil && to.Port() == 12865 && s.dialed.Add(1) == 3 {
+		return &slowConn{Conn: c, clock: s.Host}, nil
+	}
+	return c, err
+}
+
+type slowConn struct {
+	net.Conn
+	clock   host.Clock
+	written bool
+}
+
+func (c *slowConn) Write(b []byte) (int, error) {
+	if !c.written {
+		c.written = true
+		_ = c.clock.SleepUntil(context.Background(), c.clock.Now().Add(14*time.Second))
+	}
+	return c.Conn.Write(b)
+}
+
+func TestAStreamThatIsSlowToOpenShortensNoOther(t *testing.T) {
+	rec, err := rig{host: func(h host.Host) host.Host { return slowRequest{h, new(atomic.Int64)} }}.run(t, t.Context(),
+		plan(func(o *bufferbloat.SpeedtestOptions) { o.Streams = 3 }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range rec.Flows {
+		if d := f.Result.Stopped - f.Result.First; f.Error != "" || f.Result.Warning != "" || d < 3*time.Second {
+			t.Errorf("%s flowed for %v of 4 s; error %q, warning %q", f.Name, d, f.Error, f.Result.Warning)
+		}
+	}
+	if rec.Flows[0].Result.First-rec.Flows[0].Started < 14*time.Second {
+		t.Errorf("the streams did not wait for the slow one, so nothing was tested: %+v", rec.Flows[0].Result)
+	}
+}
+
 func TestICMPThatIsAskedForAndNotPermittedIsAnError(t *testing.T) {
 	_, err := rig{host: func(h host.Host) host.Host { return noEcho{h} }}.run(t, t.Context(),
 		plan(func(o *bufferbloat.SpeedtestOptions) { o.Probe = bufferbloat.ICMP }))
