@@ -27,6 +27,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/servers/lab/link"
 )
@@ -49,32 +51,6 @@ const (
 
 	unlimitedBuffer = 64 << 20 // bytes; it holds only what comes between two wakes of the driver
 )
-
-// Config is the link and how it is driven. The zero value is a 20/4 Mbit/s line with 40 ms and a bloated queue, in real time.
-type Config struct {
-	// Down is the rate from server to client, Up the other way, both of IP packets with Overhead. 0 means 20 and 4 Mbit/s.
-	Down, Up bitrate.Bitrate
-	RTT      time.Duration // propagation, both ways together, split evenly; 0 means 40 ms, negative means none
-	Queue    string        // "fifo" or "fq_codel"; "" means "fifo"
-	// Buffer is the depth of a FIFO in time: it holds the bytes that the direction's rate carries in so long. 0 means 250 ms. A direction
-	// whose BufferDown or BufferUp is set takes that many bytes instead. fq_codel has limits of its own.
-	Buffer               time.Duration
-	BufferDown, BufferUp int
-	Overhead             int    // bytes charged per packet beyond IP; 0 means 14, as Linux's qdiscs charge an Ethernet header, negative means none
-	Seed                 uint64 // of port numbers, sequence numbers and fq_codel's hash
-	Virtual              bool   // virtual instead of real time
-}
-
-// Description is a Config with all defaults filled in.
-type Description struct {
-	Carrier    string          // "in process, real time" or "in process, virtual time"
-	Down, Up   bitrate.Bitrate // at the link layer, Overhead included; 0 means unlimited
-	RTT        time.Duration   // propagation, both ways together
-	Queue      string          // "fifo" or "fq_codel"
-	BufferDown int             // bytes of queue, each way
-	BufferUp   int
-	Overhead   int // bytes that the link charges beyond the IP packet
-}
 
 // Lab is two hosts and the link between them. Its methods may be called from any goroutine.
 type Lab struct {
@@ -150,65 +126,9 @@ func New(c Config) (*Lab, error) {
 	return l, nil
 }
 
-func (c Config) withDefaults() (Config, error) {
-	if c.Down == 0 {
-		c.Down = 20 * bitrate.Mbit
-	}
-	if c.Up == 0 {
-		c.Up = 4 * bitrate.Mbit
-	}
-	if c.RTT == 0 {
-		c.RTT = 40 * time.Millisecond
-	}
-	if c.Queue == "" {
-		c.Queue = "fifo"
-	}
-	if c.Buffer == 0 {
-		c.Buffer = 250 * time.Millisecond
-	}
-	if c.Overhead == 0 {
-		c.Overhead = link.EthernetOverhead
-	}
-	c.RTT, c.Overhead = max(c.RTT, 0), max(c.Overhead, 0)
-	switch {
-	case c.Queue != "fifo" && c.Queue != "fq_codel":
-		return c, fmt.Errorf("lab queue %q: want fifo or fq_codel", c.Queue)
-	case c.RTT > link.MaxDelay:
-		return c, fmt.Errorf("lab RTT %v: want at most %v", c.RTT, link.MaxDelay)
-	case c.Buffer < 0 || c.Buffer > link.MaxDelay:
-		return c, fmt.Errorf("lab buffer %v: want a time up to %v", c.Buffer, link.MaxDelay)
-	}
-	var err error
-	if c.BufferDown, err = c.bytes("download", c.Down, c.BufferDown); err != nil {
-		return c, err
-	}
-	c.BufferUp, err = c.bytes("upload", c.Up, c.BufferUp)
-	return c, err
-}
-
-// bytes returns the buffer of the direction with this rate.
-func (c Config) bytes(direction string, rate bitrate.Bitrate, set int) (int, error) {
-	if rate != Unlimited && (rate < link.MinRate || rate > link.MaxRate) {
-		return 0, fmt.Errorf("lab %s rate %v: want %v to %v", direction, rate, link.MinRate, link.MaxRate)
-	}
-	switch {
-	case c.Queue == "fq_codel":
-		return link.FQCoDelMemory, nil
-	case set == 0 && rate == Unlimited:
-		set = unlimitedBuffer
-	case set == 0:
-		set = int(min(float64(rate)/8*c.Buffer.Seconds(), link.MaxFIFO))
-	}
-	if set < mtu+c.Overhead || set > link.MaxFIFO {
-		return 0, fmt.Errorf("lab %s buffer of %d bytes: want %d (one packet) to %d; set a longer time or the bytes",
-			direction, set, mtu+c.Overhead, link.MaxFIFO)
-	}
-	return set, nil
-}
-
 func (l *Lab) newLinks() error {
 	var err error
-	if l.down, l.up, err = l.config.links(l.dropped, nil); err != nil {
+	if l.down, l.up, err = l.config.links(l.dropped, l.clone); err != nil {
 		return err
 	}
 	l.description = l.config.describe()
@@ -217,39 +137,6 @@ func (l *Lab) newLinks() error {
 		l.description.Carrier = "in process, virtual time"
 	}
 	return nil
-}
-
-// Links returns the two directions of the link, for a driver of its own, and the link's parameters as they are in effect; the Carrier is left
-// to the driver. drop and clone are those of link.Options. An error names the parameter, its value and its range.
-func (c Config) Links(drop func(link.Packet, link.Reason), clone func(any) any) (d Description, down, up *link.Link, err error) {
-	if c, err = c.withDefaults(); err != nil {
-		return d, nil, nil, err
-	}
-	down, up, err = c.links(drop, clone)
-	return c.describe(), down, up, err
-}
-
-// describe takes a Config with its defaults filled in.
-func (c Config) describe() Description {
-	return Description{Down: max(c.Down, 0), Up: max(c.Up, 0), RTT: c.RTT, Queue: c.Queue, BufferDown: c.BufferDown, BufferUp: c.BufferUp, Overhead: c.Overhead}
-}
-
-// links takes a Config with its defaults filled in.
-func (c Config) links(drop func(link.Packet, link.Reason), clone func(any) any) (down, up *link.Link, err error) {
-	newLink := func(rate bitrate.Bitrate, delay time.Duration, buffer int, seed uint64) (*link.Link, error) {
-		queue := link.FIFO(buffer)
-		if c.Queue == "fq_codel" {
-			queue = link.FQCoDel(link.FQCoDelOptions{Memory: buffer, Seed: seed})
-		}
-		return link.New(link.Options{Rate: max(rate, 0), Delay: delay, Framing: link.Framing{Overhead: c.Overhead}, Queue: queue, Drop: drop, Clone: clone})
-	}
-	if down, err = newLink(c.Down, c.RTT/2, c.BufferDown, 2*c.Seed); err != nil {
-		return nil, nil, fmt.Errorf("download: %w", err)
-	}
-	if up, err = newLink(c.Up, c.RTT-c.RTT/2, c.BufferUp, 2*c.Seed+1); err != nil {
-		return nil, nil, fmt.Errorf("upload: %w", err)
-	}
-	return down, up, nil
 }
 
 // Client returns the host at 192.0.2.1 and 2001:db8::1. It resolves Name to the server's addresses, IPv4 first.
@@ -280,6 +167,13 @@ func (l *Lab) Stats() Stats {
 		s.SocketDrops += h.stack.Stats().UDP.ReceiveBufferErrors.Value()
 	}
 	return s
+}
+
+// QueueStats returns what the queues counted, of the download and of the upload, as "tc -s qdisc" shows it.
+func (l *Lab) QueueStats() (down, up link.QueueStats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.down.QueueStats(), l.up.QueueStats()
 }
 
 // Run drives the link and the clock until ctx is done, and then returns nil; it may be called once. The lab is over with it: its
@@ -396,8 +290,19 @@ func (l *Lab) dropped(p link.Packet, _ link.Reason) {
 	l.recycle(t)
 }
 
-// arrived is told of each packet that comes out of a link. It holds l.mu.
+// clone returns the handle of a copy of a packet. It holds l.mu.
+func (l *Lab) clone(handle any) any {
+	t := *handle.(*transit)
+	t.pkt = stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: t.pkt.ToBuffer()})
+	return &t
+}
+
+// arrived is told of each packet that comes out of a link. A damaged one is not delivered: its checksum would not be right. It holds l.mu.
 func (l *Lab) arrived(p link.Packet, at time.Duration) {
+	if p.Corrupted {
+		l.dropped(p, link.Lost)
+		return
+	}
 	l.arrivals = append(l.arrivals, arrival{p.Handle.(*transit), p.Marked, at})
 }
 

@@ -17,6 +17,7 @@ import (
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/host"
 	"bufferbloat/load"
+	"bufferbloat/servers/lab/link"
 )
 
 const ms = time.Millisecond
@@ -498,17 +499,23 @@ func TestCloseLeavesNothingRunning(t *testing.T) {
 }
 
 func TestTheLabDescribesItself(t *testing.T) {
+	const codel = "fq_codel limit 10240p flows 1024 quantum 1514 target 5ms interval 100ms ce_threshold 0s memory_limit 32m drop_batch 64 ecn"
 	for name, c := range map[string]struct {
 		config Config
 		want   Description
 	}{
-		"defaults": {Config{}, Description{"in process, real time", 20 * bitrate.Mbit, 4 * bitrate.Mbit, 40 * ms, "fifo", 625000, 125000, 14}},
+		"defaults": {Config{}, Description{"in process, real time", 20 * bitrate.Mbit, 4 * bitrate.Mbit, 40 * ms, "fifo",
+			"bfifo limit 625000", "bfifo limit 125000", 625000, 125000, 14}},
 		"fq_codel in virtual time": {Config{Queue: "fq_codel", Virtual: true, RTT: 10 * ms, Overhead: -1},
-			Description{"in process, virtual time", 20 * bitrate.Mbit, 4 * bitrate.Mbit, 10 * ms, "fq_codel", 32 << 20, 32 << 20, 0}},
+			Description{"in process, virtual time", 20 * bitrate.Mbit, 4 * bitrate.Mbit, 10 * ms, "fq_codel", codel, codel, 32 << 20, 32 << 20, 0}},
 		"bytes one way, time the other": {Config{Buffer: 100 * ms, BufferUp: 30000, RTT: -1},
-			Description{"in process, real time", 20 * bitrate.Mbit, 4 * bitrate.Mbit, 0, "fifo", 250000, 30000, 14}},
+			Description{"in process, real time", 20 * bitrate.Mbit, 4 * bitrate.Mbit, 0, "fifo",
+				"bfifo limit 250000", "bfifo limit 30000", 250000, 30000, 14}},
+		"a queue each way": {Config{Queue: "codel", QueueUp: "bfifo limit 100ms", BufferUp: 5000}, Description{"in process, real time", 20 * bitrate.Mbit,
+			4 * bitrate.Mbit, 40 * ms, "codel down, bfifo limit 100ms up",
+			"codel limit 1000p noecn target 5ms interval 100ms ce_threshold 0s", "bfifo limit 50000", 1514000, 50000, 14}},
 		"no limit": {Config{Down: Unlimited, Up: Unlimited},
-			Description{"in process, real time", 0, 0, 40 * ms, "fifo", 64 << 20, 64 << 20, 14}},
+			Description{"in process, real time", 0, 0, 40 * ms, "fifo", "bfifo limit 64m", "bfifo limit 64m", 64 << 20, 64 << 20, 14}},
 	} {
 		l, err := New(c.config)
 		if err != nil {
@@ -524,7 +531,12 @@ func TestTheLabDescribesItself(t *testing.T) {
 
 func TestBadConfigsAreNamed(t *testing.T) {
 	for want, c := range map[string]Config{
-		`lab queue "red": want fifo or fq_codel`:                               {Queue: "red"},
+		`lab download: queue discipline "fq_cobel": want one of pfifo, bfifo,`: {Queue: "fq_cobel"},
+		`lab upload: codel target "0s": want 1µs to 1m0s, as in 5ms`:           {QueueUp: "codel target 0s"},
+		"download: link minimum packet of -1 bytes: want 0 to 2048":            {MinPacket: -1},
+		"upload: link device limit of -1 bytes: want 0 to 16777216":            {DeviceUp: -1},
+		"download: link loss 2: want a share from 0 to 1":                      {EffectsDown: link.Effects{Loss: link.Loss{Good: 2}}},
+		"upload: schedule that repeats after 1ns":                              {ScheduleUp: link.Schedule{Repeat: 1}},
 		"lab RTT 2m0s: want at most 1m0s":                                      {RTT: 2 * time.Minute},
 		"lab buffer -1ns: want a time up to 1m0s":                              {Buffer: -1},
 		"lab download rate 1bit: want 1kbit to 1000Gbit":                       {Down: 1},
@@ -539,6 +551,33 @@ func TestBadConfigsAreNamed(t *testing.T) {
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// An emulated medium that harms packets harms no connection: what is lost, damaged, doubled, late or overtaken, TCP mends.
+func TestEveryQueueAndEffectCarriesTCP(t *testing.T) {
+	if raceDetector {
+		t.Skip("one run per queue in virtual time is too slow under the race detector")
+	}
+	effects := link.Effects{Loss: link.Loss{Good: 0.0005}, Duplicate: 0.01, Corrupt: 0.0005, Reorder: link.Reorder{Share: 0.005},
+		Jitter: link.Jitter{Spread: ms}}
+	schedule := link.Schedule{Steps: []link.Step{{At: 300 * ms, For: 100 * ms, Sets: link.SetsOutage}}, Repeat: time.Second}
+	for _, c := range []Config{
+		{Queue: "pfifo"}, {Queue: "pfifo_fast"}, {Queue: "sfq perturb 1s"}, {Queue: "drr leaf pie"}, {Queue: "qfq leaf codel"}, {Queue: "red"},
+		{Queue: "codel"}, {Queue: "pie"}, {Queue: "fq_pie"}, {Queue: "cake"}, {Queue: "cake bandwidth 15mbit ack-filter", QueueUp: "cake bandwidth 3mbit ack-filter"},
+		{Queue: "htb rate 3mbit leaf fq_codel"}, {Queue: "tbf rate 3mbit"}, {Queue: "policer rate 3mbit"}, {Queue: "codel_policer rate 3mbit"},
+		{Queue: "fifo", DeviceDown: 4500, MinPacket: 64, Cells: link.ATM},
+		{Queue: "fq_codel", EffectsDown: effects, EffectsUp: effects}, {Queue: "fifo", ScheduleDown: schedule, ScheduleUp: schedule},
+	} {
+		c.Virtual, c.Seed = true, 1
+		got := loaded(t, c, serverIPv4, 2, 0, ms, 2*time.Second)
+		total := uint64(0)
+		for _, f := range got.flows {
+			total += f.bytes
+		}
+		if total < 150000 {
+			t.Errorf("%s down, %d effects: %d bytes in 2 s", c.Queue, got.stats.Down.Corrupted, total)
 		}
 	}
 }

@@ -77,7 +77,13 @@ func (n *nic) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 
 // linkPacket returns what the link has to know of pkt.
 func linkPacket(pkt *stack.PacketBuffer) link.Packet {
-	return link.Packet{Flow: flowOf(pkt).Hash(), Size: pkt.Size(), DS: dsByte(pkt)}
+	f := flowOf(pkt)
+	p := link.Packet{Flow: f.Hash(), Size: pkt.Size(), DS: dsByte(pkt)}
+	p.From, p.To = f.Hosts()
+	if h := tcpHeader(pkt); h != nil && h.Flags() == header.TCPFlagAck && pkt.Data().Size() == 0 {
+		p.PureACK, p.ACK = len(h.ParsedOptions().SACKBlocks) == 0, h.AckNumber()
+	}
+	return p
 }
 
 // transit returns what crosses the link for pkt.
