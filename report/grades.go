@@ -79,6 +79,11 @@ func (g *Grade) line() string {
 	return text
 }
 
+// text is a grade with its scheme, inputs and thresholds on one line.
+func (g *Grade) text() string {
+	return printable(fmt.Sprintf("%s, %s: %s (%s; %s) [%s]", g.Scheme, g.Version, g.line(), g.Statistic, g.Cuts, g.Source))
+}
+
 // grades prints each grade with its scheme, inputs and thresholds.
 func (t *speedtest) grades() {
 	if len(t.r.Grades) == 0 {

@@ -147,6 +147,9 @@ func (r *Result) WriteTable(w io.Writer) error {
 	for _, f := range r.Findings {
 		fmt.Fprintf(&b, "! %s\n", findingText(f))
 	}
+	for i := range r.Grades {
+		fmt.Fprintf(&b, "%s\n", r.Grades[i].text())
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -245,6 +248,12 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 	}
 	for _, f := range r.Findings {
 		fmt.Fprintf(&b, "- %s\n", markdown(findingText(f)))
+	}
+	if len(r.Grades) > 0 {
+		b.WriteString("\nGrades by others' schemes, none of which is a verdict of this program:\n\n")
+	}
+	for i := range r.Grades {
+		fmt.Fprintf(&b, "- %s\n", markdown(r.Grades[i].text()))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -54,6 +54,9 @@ func (a *app) show(f *showFlags, paths []string) (err error) {
 	if f.json {
 		f.format = "json"
 	}
+	if f.grades && !people(f.format) && f.format != "json" {
+		return &usageError{errors.New("--grades goes with the formats speedtest, table, markdown and json")}
+	}
 	write, err := f.writer()
 	if err != nil {
 		return &usageError{err}

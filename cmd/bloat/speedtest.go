@@ -140,6 +140,9 @@ func (f *speedtestFlags) writer() (func(*opened, io.Writer) error, error) {
 	if f.json {
 		f.format = "json"
 	}
+	if f.grades && !people(f.format) && f.format != "json" {
+		return nil, errors.New("--grades goes with the formats speedtest, table, markdown and json")
+	}
 	return resultWriter(f.format)
 }
 
