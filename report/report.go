@@ -42,6 +42,7 @@ type Result struct {
 	// Improved compares the run with an earlier one; nil where the program did not ask for it.
 	Improved *Improved
 
+	read  *read  // what a document said that the fields do not hold; nil where the result was computed
 	noCPU string // why this host's CPU use is not known, "" where it is
 }
 
@@ -293,7 +294,7 @@ func outcome(s *probe.Sample) probe.Outcome {
 
 func newLatency(s *bufferbloat.ProbeSeries, from, to time.Duration, src rand.Source) Latency {
 	l := Latency{Series: s.Name, Kind: s.Kind, Primary: s.Primary, NoLoss: s.NoLoss}
-	var rtts []time.Duration
+	rtts := make([]time.Duration, 0, len(s.Samples))
 	for i := range s.Samples {
 		sample := &s.Samples[i]
 		if !within(sample, from, to) {
@@ -305,11 +306,12 @@ func newLatency(s *bufferbloat.ProbeSeries, from, to time.Duration, src rand.Sou
 			rtts = append(rtts, sample.RTT)
 		}
 	}
-	l.Summary = stat.Summarize(rtts, l.Count.AllLost())
+	d := stat.Sort(rtts, nil)
+	l.Summary = d.Summarize(l.Count.AllLost())
 	if l.OK() {
-		e, _ := stat.EstimateQuantiles(rtts, src, 0.5, 0.9) // it fails on no samples alone
+		e, _ := d.Estimate(src, 0.5, 0.9) // it fails on no samples alone
 		l.MedianRange, l.P90Range = e[0], e[1]
-		l.Ladder = stat.Ladder(rtts)
+		l.Ladder = d.Ladder()
 	}
 	return l
 }

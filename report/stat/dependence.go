@@ -19,24 +19,32 @@ type dependence struct {
 	scale    float64 // tau of the samples is scale times the tau of d
 }
 
-// newDependence takes over x.
+// newDependence does not keep x.
 func newDependence(x []float64) dependence {
-	n := len(x)
-	mean, _ := stats.Mean(x)
-	var full float64
-	for i := range x {
-		x[i] -= mean
-		full += x[i] * x[i]
+	return dependenceOf(len(x), func(i int) float64 { return x[i] })
+}
+
+// dependenceOf is newDependence of n values, each of which is asked for twice: however many they are, it holds maxBins at most.
+func dependenceOf(n int, value func(i int) float64) dependence {
+	s := dependence{per: max(1, (n+maxBins-1)/maxBins), scale: 1}
+	var mean, full float64
+	for i := range n {
+		mean += value(i)
 	}
-	s := dependence{d: x, per: 1, variance: full, scale: 1}
-	if n > maxBins {
-		s.per = (n + maxBins - 1) / maxBins
-		bins := n / s.per
-		s.d, s.variance = make([]float64, bins), 0
+	mean /= float64(n)
+	bins := n / s.per
+	s.d = make([]float64, bins)
+	for i := range n {
+		v := value(i) - mean
+		full += v * v
+		if bin := i / s.per; bin < bins {
+			s.d[bin] += v / float64(s.per)
+		}
+	}
+	s.variance = full
+	if s.per > 1 {
+		s.variance = 0
 		for i := range s.d {
-			for _, v := range x[i*s.per : (i+1)*s.per] {
-				s.d[i] += v / float64(s.per)
-			}
 			s.variance += s.d[i] * s.d[i]
 		}
 		if full > 0 { // the variance of a long mean is the same by samples and by bins

@@ -51,6 +51,12 @@ func EstimateQuantile(x []time.Duration, q float64, src rand.Source) (Estimate, 
 // t in place of the normal quantile for what is not known of tau, turned back into order statistics. docs/statistics.md has its coverage. src
 // draws the values that Difference and the ratios combine. Its errors are Quantile's.
 func EstimateQuantiles(x []time.Duration, src rand.Source, qs ...float64) ([]Estimate, error) {
+	return Sort(x, nil).Estimate(src, qs...)
+}
+
+// Estimate is EstimateQuantiles of the series.
+func (d Delays) Estimate(src rand.Source, qs ...float64) ([]Estimate, error) {
+	x, sorted := d.x, d.sorted
 	out := make([]Estimate, 0, len(qs))
 	for _, q := range qs {
 		if err := check(len(x), q); err != nil {
@@ -60,18 +66,18 @@ func EstimateQuantiles(x []time.Duration, src rand.Source, qs ...float64) ([]Est
 	if len(qs) == 0 {
 		return nil, nil
 	}
-	s := spanOf(x)
-	raw, sorted, r := newDependence(slices.Clone(s.d)), slices.Sorted(slices.Values(x)), rand.New(src)
+	s, r := sortedSpan(sorted), rand.New(src)
+	raw := dependenceOf(len(x), func(i int) float64 { return float64(uint64(x[i]) - uint64(s.base)) })
 	for _, q := range qs {
 		v := s.quantile(q)
-		below := make([]float64, len(x))
-		for i, d := range x {
-			if d <= v {
-				below[i] = 1
+		below := dependenceOf(len(x), func(i int) float64 {
+			if x[i] <= v {
+				return 1
 			}
-		}
+			return 0
+		})
 		e := Estimate{Value: v, N: len(x), Resamples: drawn, draws: make([]float64, drawn)}
-		w := newDependence(below).spread(raw, q)
+		w := below.spread(raw, q)
 		e.NEff, e.Block = float64(len(x))/w.tau, w.window
 		e.weak = e.NEff*min(q, 1-q) < FewEffective && q > 0 && q < 1
 		at := func(z float64) time.Duration {

@@ -52,20 +52,61 @@ func distances(x []time.Duration, base time.Duration) stats.Float64Data {
 	return d
 }
 
-// span is a series as distances from its minimum.
+// span is a series as distances from its minimum, or in sorted where it is longer than libraryMost.
 type span struct {
 	base, top time.Duration
 	d         stats.Float64Data
+	sorted    []time.Duration
+}
+
+// libraryMost is how many values the library is given: it copies and sorts them anew for each percentile. TestLongSeriesFollowTheSameRule holds what
+// stands in for it to the library's values.
+const libraryMost = 1000
+
+// sortedSpan needs one value at least, in order of size.
+func sortedSpan(x []time.Duration) span {
+	s := span{base: x[0], top: x[len(x)-1]}
+	if len(x) > libraryMost {
+		s.sorted = x
+	} else {
+		s.d = distances(x, s.base)
+	}
+	return s
+}
+
+// distance is how far the value at place i lies above the base, in ns.
+func (s span) distance(i int) float64 { return float64(uint64(s.sorted[i]) - uint64(s.base)) }
+
+// mean is the mean distance from the base.
+func (s span) mean() float64 {
+	if s.sorted == nil {
+		mean, _ := stats.Mean(s.d) // it fails on no values alone
+		return mean
+	}
+	var sum float64
+	for i := range s.sorted {
+		sum += s.distance(i)
+	}
+	return sum / float64(len(s.sorted))
 }
 
 // spanOf needs one value at least.
 func spanOf(x []time.Duration) span {
 	base := slices.Min(x)
-	return span{base, slices.Max(x), distances(x, base)}
+	return span{base: base, top: slices.Max(x), d: distances(x, base)}
 }
 
 // quantile needs a valid q.
 func (s span) quantile(q float64) time.Duration {
+	if s.sorted != nil {
+		at := q * float64(len(s.sorted)-1)
+		k := int(at)
+		if k+1 >= len(s.sorted) {
+			return s.top
+		}
+		low, high := s.distance(k), s.distance(k+1)
+		return s.above(low + (at-float64(k))*(high-low))
+	}
 	v, err := stats.Percentile(s.d, q*100)
 	switch {
 	case err == nil:
@@ -97,12 +138,20 @@ func QuantileWithLoss(x []time.Duration, lost int, q float64) (Bound, error) {
 	if err := check(n, q); err != nil {
 		return Bound{}, err
 	}
+	return withLoss(slices.Sorted(slices.Values(x)), lost, q)
+}
+
+// withLoss is QuantileWithLoss of replies in order of size.
+func withLoss(sorted []time.Duration, lost int, q float64) (Bound, error) {
+	n := len(sorted) + lost
+	if err := check(n, q); err != nil {
+		return Bound{}, err
+	}
 	rank := ceilRank(n, q)
-	if rank > len(x) {
+	if rank > len(sorted) {
 		return Bound{Unbounded: true}, nil
 	}
-	s := slices.Sorted(slices.Values(x))
-	return Bound{Value: s[rank-1]}, nil
+	return Bound{Value: sorted[rank-1]}, nil
 }
 
 // ceilRank returns ceil(q n), at least 1. A product that is whole but for its rounding error counts as whole.

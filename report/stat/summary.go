@@ -25,21 +25,38 @@ type Summary struct {
 	MedianWithLoss, P90WithLoss Bound
 }
 
+// Delays is a series of round-trip times in the order in which they were taken, and the same in order of size, for all that is computed from one
+// series: sorting costs more than the rest. A slice that was sorted for it may serve again for the next: see Sort.
+type Delays struct {
+	x, sorted []time.Duration
+}
+
+// Sort returns the delays of a series. It keeps x, and in sorted, which it overwrites and extends as needed, a sorted copy.
+func Sort(x, sorted []time.Duration) Delays {
+	sorted = append(sorted[:0], x...)
+	slices.Sort(sorted)
+	return Delays{x, sorted}
+}
+
+// Sorted returns the series in order of size.
+func (d Delays) Sorted() []time.Duration { return d.sorted }
+
 // Summarize describes replies with the round-trip times rtts and lost losses. rtts is not modified.
-func Summarize(rtts []time.Duration, lost int) Summary {
-	s := Summary{N: len(rtts), Lost: lost}
-	s.MedianWithLoss, _ = QuantileWithLoss(rtts, lost, 0.5)
-	s.P90WithLoss, _ = QuantileWithLoss(rtts, lost, 0.9)
+func Summarize(rtts []time.Duration, lost int) Summary { return Sort(rtts, nil).Summarize(lost) }
+
+// Summarize describes the series as replies, with lost losses beside them.
+func (d Delays) Summarize(lost int) Summary {
+	s := Summary{N: len(d.x), Lost: lost}
+	s.MedianWithLoss, _ = withLoss(d.sorted, lost, 0.5)
+	s.P90WithLoss, _ = withLoss(d.sorted, lost, 0.9)
 	if s.N == 0 {
 		return s
 	}
-	sorted := slices.Sorted(slices.Values(rtts))
-	x := spanOf(sorted)
+	x := sortedSpan(d.sorted)
 	s.Min, s.Max = x.base, x.top
 	s.P10, s.Median, s.P90, s.P99 = x.quantile(0.1), x.quantile(0.5), x.quantile(0.9), x.quantile(0.99)
 	s.HasP99 = s.N >= MinSamples(0.99)
-	mean, _ := stats.Mean(x.d)
-	s.Mean = x.above(mean)
+	s.Mean = x.above(x.mean())
 	return s
 }
 
@@ -70,14 +87,17 @@ type Rung struct {
 }
 
 // Ladder returns the quantiles of x at LadderQuantiles, those without enough samples marked as absent; nil without samples.
-func Ladder(x []time.Duration) []Rung {
-	if len(x) == 0 {
+func Ladder(x []time.Duration) []Rung { return Sort(x, nil).Ladder() }
+
+// Ladder returns what the function of that name does.
+func (d Delays) Ladder() []Rung {
+	if len(d.x) == 0 {
 		return nil
 	}
-	s := spanOf(slices.Sorted(slices.Values(x)))
+	s := sortedSpan(d.sorted)
 	var out []Rung
 	for _, q := range LadderQuantiles() {
-		r := Rung{Q: q, OK: len(x) >= MinSamples(q)}
+		r := Rung{Q: q, OK: len(d.x) >= MinSamples(q)}
 		if r.OK {
 			r.Value = s.quantile(q)
 		}

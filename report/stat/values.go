@@ -15,7 +15,8 @@ func DescribeValues(x []float64) Values {
 	if v.N == 0 {
 		return v
 	}
-	s := slices.Sorted(slices.Values(x))
+	s := slices.Clone(x)
+	slices.Sort(s)
 	v.Min, v.Max = s[0], s[len(s)-1]
 	v.Median, v.P99 = between(s, 0.5), between(s, 0.99)
 	v.HasP99 = v.N >= MinSamples(0.99)
