@@ -358,7 +358,7 @@ func (l *Lab) Close() error {
 const (
 	costProbes = 50
 	warmProbes = 5
-	openTries  = 100
+	mayMiss    = 100
 )
 
 // measureCost measures the round-trip time to the server's end.
@@ -374,16 +374,18 @@ func measureCost(ctx context.Context) (Cost, error) {
 		p.id = id
 	}
 	var rtts []time.Duration
-	for try := 0; len(rtts) < warmProbes+costProbes; try++ {
+	for missed := 0; len(rtts) < warmProbes+costProbes; {
 		if err := h.SleepUntil(ctx, h.Now().Add(time.Millisecond)); err != nil {
 			return Cost{}, err
 		}
 		rtt, err := p.ping(20 * time.Millisecond)
-		if err != nil && (len(rtts) > 0 || try == openTries) { // the kernel may need a moment to open the devices
-			return Cost{}, fmt.Errorf("ping the server through the lab: %w", err)
-		}
 		if err == nil {
 			rtts = append(rtts, rtt)
+			continue
+		}
+		// The kernel may need a moment to open the devices, and the machine may be busy.
+		if missed++; missed == mayMiss {
+			return Cost{}, fmt.Errorf("ping the server through the lab, %d times: %w", mayMiss, err)
 		}
 	}
 	rtts = rtts[warmProbes:]

@@ -123,11 +123,36 @@ const wireDelay = 500 * time.Microsecond
 func wire(drop func(link.Packet, link.Reason)) (down, up *link.Link, err error) {
 	var both [2]*link.Link
 	for i := range both {
-		if both[i], err = link.New(link.Options{Delay: wireDelay, Queue: link.FIFO(link.MaxFIFO), Drop: drop}); err != nil {
+		if both[i], err = link.New(link.Options{Delay: wireDelay, Queue: newPassage, Drop: drop}); err != nil {
 			return nil, nil, err
 		}
 	}
 	return both[0], both[1], nil
+}
+
+// passage is the queue of a link that never has one, being of unlimited rate.
+type passage struct{ packets []link.Packet }
+
+func newPassage(link.Env) (link.Queue, error) { return &passage{}, nil }
+
+func (q *passage) Enqueue(p link.Packet, _ time.Duration) { q.packets = append(q.packets, p) }
+
+func (q *passage) Dequeue(time.Duration) (link.Packet, bool) {
+	if len(q.packets) == 0 {
+		return link.Packet{}, false
+	}
+	p := q.packets[0]
+	q.packets = q.packets[:copy(q.packets, q.packets[1:])]
+	return p, true
+}
+
+func (q *passage) Len() int { return len(q.packets) }
+
+func (q *passage) Bytes() (sum int) {
+	for _, p := range q.packets {
+		sum += p.Wire
+	}
+	return sum
 }
 
 // sender returns what takes the packets that a link delivers for a port.
