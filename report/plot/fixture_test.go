@@ -113,7 +113,14 @@ func random(t testing.TB, r *rand.Rand) *bufferbloat.Recording {
 		return time.Duration(r.Int64N(int64(40 * time.Second)))
 	}
 	for range r.IntN(10) {
-		switch r.IntN(7) {
+		switch r.IntN(8) {
+		case 7:
+			q := bufferbloat.Quantity{Name: "x" + []string{"::tcp_rtt", "::tcp_cwnd", "::backlog_bytes", ""}[r.IntN(4)]}
+			for range r.IntN(20) {
+				q.At = append(q.At, offset())
+				q.Values = append(q.Values, []float64{0, -1, 1e300, r.Float64(), math.NaN(), math.Inf(1)}[r.IntN(6)])
+			}
+			rec.Others = append(rec.Others, q)
 		case 0:
 			for i := range rec.Phases {
 				p := &rec.Phases[i]

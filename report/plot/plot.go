@@ -135,13 +135,6 @@ type drawing struct {
 	y     float64
 }
 
-func (d *drawing) tcp() error   { return d.lacks("TCP_INFO of the flows (srtt, cwnd) is") }
-func (d *drawing) qdisc() error { return d.lacks("the queue discipline's backlog is") }
-
-func (d *drawing) lacks(what string) error {
-	return &NotRecordedError{Kind: d.kind, Run: d.runs[0].Name, What: what}
-}
-
 // kindTitle says what a kind of picture shows.
 func kindTitle(k Kind) string {
 	switch k {
@@ -157,6 +150,10 @@ func kindTitle(k Kind) string {
 		return "goodput of each flow"
 	case Heat:
 		return "round-trip times over time"
+	case TCP:
+		return "the flows as the kernel sees them"
+	case Qdisc:
+		return "the queue discipline"
 	}
 	return string(k)
 }
@@ -276,7 +273,7 @@ func (d *drawing) header() {
 			k = key{style: styles(i), mark: true}
 		case Box:
 			k = key{style: styles(i), filled: true}
-		case Shares, Heat:
+		case Shares, Heat, TCP, Qdisc:
 			k = key{note: true}
 		}
 		name := s.fonts.fit(r.Name, smallSize, true, plotWidth*0.3)

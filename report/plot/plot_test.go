@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"bufferbloat"
 )
@@ -223,6 +224,59 @@ func TestWhatIsNotRecordedIsSaid(t *testing.T) {
 	}
 }
 
+// withQuantities has what flent records of the flows and of the queue: a window that grows for 10 s, then nothing for 10 s, then one value.
+func withQuantities(t testing.TB) *bufferbloat.Recording {
+	rec := recording(t, "fifo")
+	add := func(name string, step float64) {
+		q := bufferbloat.Quantity{Name: name}
+		for i := range 50 {
+			q.At, q.Values = append(q.At, time.Duration(i)*200*time.Millisecond), append(q.Values, float64(i)*step)
+		}
+		q.At, q.Values = append(q.At, 20*time.Second), append(q.Values, 25*step)
+		rec.Others = append(rec.Others, q)
+	}
+	add("TCP upload BE::tcp_rtt", 4)
+	add("TCP upload BE::tcp_cwnd", 1)
+	add("TCP upload BK::tcp_cwnd", 2)
+	add("qdisc_stats_eth0::backlog_bytes", 1500)
+	return rec
+}
+
+func TestQuantitiesAreDrawnWhereRecorded(t *testing.T) {
+	for kind, want := range map[Kind][]string{
+		TCP:   {">Smoothed RTT<", ">ms<", ">Congestion window<", ">segments<", ">TCP upload BK<"},
+		Qdisc: {">Backlog<", ">bytes<", ">qdisc_stats_eth0<"},
+	} {
+		p := mustNew(t, kind, Options{}, withQuantities(t))
+		b := svg(t, p)
+		wellFormed(t, b)
+		for _, w := range want {
+			if !bytes.Contains(b, []byte(w)) {
+				t.Errorf("%s lacks %q", kind, w)
+			}
+		}
+		if bytes.Contains(b, []byte(">packets<")) {
+			t.Errorf("%s has a panel of what was not recorded", kind)
+		}
+		img := decoded(t, p)
+		at := func(s float64) int { return marginLeft + int(s/29.6*plotWidth) }
+		bottom := img.Bounds().Dy() - axisSpace - 8
+		for _, tt := range []struct {
+			what     string
+			from, to float64
+			want     bool
+		}{{"values", 1, 9.5, true}, {"the gap", 10.5, 19.5, false}, {"the last value", 19.8, 20.2, true}} {
+			if n := inked(img, at(tt.from), bottom-165, at(tt.to), bottom, styles(0).colour.rgb, 80); (n > 2) != tt.want {
+				t.Errorf("%s, %s: %d pixels, want some: %v", kind, tt.what, n, tt.want)
+			}
+		}
+		_, err := New(kind, []Run{{"with", withQuantities(t)}, {"without", lossy(t)}}, Options{})
+		if e := (*NotRecordedError)(nil); !errors.As(err, &e) || e.Run != "without" {
+			t.Errorf("%s of two runs: %v, want the one that lacks it named", kind, err)
+		}
+	}
+}
+
 func TestOneSampleIsDrawn(t *testing.T) {
 	for _, kind := range []Kind{RRUL, CDF, Box, Heat} {
 		p := mustNew(t, kind, Options{Width: MinWidth}, one())
@@ -286,7 +340,7 @@ func draws(t *testing.T, a, b uint64) {
 	r := rand.New(rand.NewPCG(a, b))
 	recs := []*bufferbloat.Recording{random(t, r), random(t, r)}[:1+r.IntN(2)]
 	o := Options{Width: MinWidth, Apart: r.IntN(2) == 0, SameAxes: r.IntN(2) == 0, Log: r.IntN(2) == 0}
-	for _, kind := range drawn() {
+	for _, kind := range Kinds() {
 		p, err := New(kind, runsOf(recs...), o)
 		if err != nil {
 			if e := (*NotRecordedError)(nil); !errors.As(err, &e) {
