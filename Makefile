@@ -2,6 +2,7 @@
 # make test    what a change must pass: formatting, vet, all tests under the race detector
 # make bench   all benchmarks, and the table of accuracy behind shaped kernel links (takes root and some minutes)
 # make demo    a bloated link and the same link with fq_codel, emulated: no server, no root, no network
+# make pictures  the pictures of docs/pictures.md, anew
 # make fuzz    every fuzz target for FUZZTIME
 # make clean
 
@@ -12,7 +13,7 @@ FUZZTIME ?= 10s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || sed -n 's/^## \[\{0,1\}\([0-9][^] ]*\).*/\1/p' CHANGELOG.md | head -n 1)
 LDFLAGS  = -s -w -X main.version=$(or $(VERSION),unreleased)
 
-.PHONY: all test check bench demo fuzz clean
+.PHONY: all test check bench demo pictures fuzz clean
 
 # The same commit gives the same bytes: no paths, no time, no C compiler.
 all:
@@ -37,6 +38,10 @@ bench:
 demo: all
 	bin/bloat speedtest --lab fifo --virtual -o bin/demo.bloat.json.gz
 	bin/bloat speedtest --lab fq_codel --virtual --against bin/demo.bloat.json.gz
+
+# Runs in virtual time: the same pictures each time.
+pictures:
+	$(GO) test -count=1 ./cmd/bloat -run '^TestThePicturesOfTheDocs' -update
 
 fuzz:
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file func; do \

@@ -38,6 +38,7 @@ type speedtestFlags struct {
 	json    bool
 	output  string
 	against string
+	page    string
 	dryRun  bool
 	grades  bool
 
@@ -89,6 +90,7 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 	flags.BoolVar(&f.grades, "grades", false, "show also what others' grading schemes say of the result")
 	flags.StringVarP(&f.output, "output", "o", "", "keep the recording in this file")
 	flags.StringVar(&f.against, "against", "", "compare with an earlier recording")
+	flags.StringVar(&f.page, "html", "", "write a page to this file: tables, pictures, charts, and the recording in it")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and send nothing")
 	f.lab.register(flags)
 	return cmd
@@ -178,6 +180,10 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 		defer file.Close()
 		o.File = file
 	}
+	kept, err := f.keepForPage(&o)
+	if err != nil {
+		return &usageError{err}
+	}
 	run := f.lab.run
 	if a.part == clientPart {
 		run = func(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
@@ -198,6 +204,9 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 	a.status = result.Status()
 	if f.grades {
 		result.Grades = grade.All(result)
+	}
+	if err := f.writePage(rec, result, kept); err != nil {
+		fmt.Fprintf(a.stderr, "bloat: %v\n", err)
 	}
 	if err := write(&opened{result, rec}, a.stdout); err != nil || before == nil || !people(f.format) {
 		return err
