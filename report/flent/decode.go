@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"time"
 )
 
 // newest is the format version that is written, and the newest that is read.
@@ -26,6 +27,7 @@ type file struct {
 
 	rows, cells int
 	widest      int   // of the arrays on the grid so far, for the size of the next
+	longest     int   // the same of raw samples
 	wrong       error // the first value of another type than expected
 }
 
@@ -64,7 +66,7 @@ const noTime = math.MinInt64
 // column is one further field of raw samples.
 type column struct {
 	name string
-	at   []int64
+	at   []time.Duration // since 1970
 	v    []float64
 }
 
@@ -94,19 +96,19 @@ func expand(r io.Reader) (text io.Reader, end func(), err error) {
 	default:
 		return b, end, nil
 	}
-	whole, err := io.ReadAll(io.LimitReader(b, maxAhead))
-	if err != nil {
+	whole := &pieces{}
+	if err := whole.fill(b, maxAhead); err != nil {
 		return nil, nil, err
 	}
-	packed := io.Reader(bytes.NewReader(whole))
-	if len(whole) == maxAhead {
+	packed := io.Reader(whole)
+	if whole.size >= maxAhead {
 		packed = io.MultiReader(packed, b)
 	}
 	gz, err := gzip.NewReader(packed)
 	if err != nil {
 		return nil, nil, &FormatError{0, fmt.Errorf("gzip header: %w", cutOff(err))}
 	}
-	if len(whole) == maxAhead {
+	if whole.size >= maxAhead {
 		return gz, end, nil // the rest comes from r, which may block
 	}
 	a := newAhead(gz)
@@ -329,7 +331,7 @@ func (f *file) raw(s *scanner, se *series) {
 	se.hasRaw = true
 	s.take('[')
 	if s.peek() == '{' && se.rows == nil {
-		se.rows = make([]row, 0, 256)
+		se.rows = make([]row, 0, max(f.longest, 64))
 	}
 	for first := true; s.more(&first, ']'); {
 		if f.rows++; f.rows > maxRows {
@@ -342,6 +344,7 @@ func (f *file) raw(s *scanner, se *series) {
 		}
 		f.row(s, se)
 	}
+	f.longest = min(len(se.rows), 100_000)
 }
 
 // fields of a raw sample that are known, as bits, to find one that comes twice.
@@ -437,7 +440,10 @@ func (f *file) row(s *scanner, se *series) {
 			s.fail("more than %d values", maxCells)
 			return
 		}
-		o.c.at, o.c.v = append(o.c.at, r.at), append(o.c.v, o.v)
+		if o.c.at == nil {
+			o.c.at, o.c.v = make([]time.Duration, 0, max(f.widest, 64)), make([]float64, 0, max(f.widest, 64))
+		}
+		o.c.at, o.c.v = append(o.c.at, time.Duration(r.at)), append(o.c.v, o.v)
 	}
 	if have&(hasVal|hasLost|hasOutcome) != 0 {
 		se.rows = append(se.rows, r)

@@ -105,7 +105,7 @@ func restore(f *file) (*bufferbloat.Recording, error) {
 		if s := f.byName[q.Series]; s != nil {
 			for _, r := range s.rows {
 				if finite(r.val) {
-					out.At, out.Values = append(out.At, time.Duration(r.at-base)), append(out.Values, r.val)
+					out.At, out.Values = append(out.At, since(r.at, base)), append(out.Values, r.val)
 				}
 			}
 		}
@@ -136,6 +136,14 @@ func startOf(started time.Time) int64 {
 	return started.UnixNano()
 }
 
+// since puts a time on the run's base. A program that keeps times as floating point moves them by some 100 ns, which must not lead before the start.
+func since(at, base int64) time.Duration {
+	if d := time.Duration(at - base); d < -time.Microsecond || d > 0 {
+		return d
+	}
+	return 0
+}
+
 func samplesOf(s *series, base int64) []probe.Sample {
 	var out []probe.Sample
 	for i := range s.rows {
@@ -147,10 +155,10 @@ func samplesOf(s *series, base int64) []probe.Sample {
 		if sample.Outcome == probe.Received && r.outcome == int8(probe.Late) {
 			sample.Outcome = probe.Late
 		}
-		sample.Seq, sample.Sent = uint64(r.seq), sample.Sent-time.Duration(base)
+		sample.Seq, sample.Sent = uint64(r.seq), since(int64(sample.Sent), base)
 		sample.Due = sample.Sent
 		if r.due != noTime {
-			sample.Due = time.Duration(r.due - base)
+			sample.Due = since(r.due, base)
 		}
 		if r.stamp > 0 {
 			sample.Stamp = host.Stamp(r.stamp)
@@ -168,9 +176,9 @@ func pointsOf(s *series, base int64, first uint64) []bufferbloat.Point {
 		if !(r.val >= 0 && r.val < 1e9 && r.dur >= 0 && r.dur < maxSpan.Seconds()) {
 			continue
 		}
-		at := time.Duration(r.at - base)
+		at := since(r.at, base)
 		if len(out) == 0 {
-			out = append(out, bufferbloat.Point{At: at - time.Duration(math.Round(r.dur*1e9)), Bytes: first})
+			out = append(out, bufferbloat.Point{At: max(0, at-time.Duration(math.Round(r.dur*1e9))), Bytes: first})
 		}
 		more := uint64(math.Round(r.val * 1e6 / 8 * r.dur))
 		out = append(out, bufferbloat.Point{At: at, Bytes: out[len(out)-1].Bytes + more})

@@ -250,6 +250,7 @@ func (m *mapper) hasColumn(name, key string) bool {
 
 func (m *mapper) onGrid(q *bufferbloat.Quantity, s *series) {
 	q.Resampled = true
+	q.At, q.Values = make([]time.Duration, 0, s.onGrid), make([]float64, 0, s.onGrid)
 	for i, v := range s.grid {
 		if finite(v) {
 			q.At, q.Values = append(q.At, time.Duration(m.t0+int64(m.f.grid[i]*1e9))), append(q.Values, v)
@@ -265,11 +266,7 @@ func (m *mapper) columns(s *series) {
 			q = bufferbloat.Quantity{Name: s.name, Unit: s.declare.units}
 			m.rec.Others = slices.DeleteFunc(m.rec.Others, func(o bufferbloat.Quantity) bool { return o.Name == s.name })
 		}
-		for i, v := range c.v {
-			if finite(v) {
-				q.At, q.Values = append(q.At, time.Duration(c.at[i])), append(q.Values, v)
-			}
-		}
+		q.At, q.Values = c.at, c.v
 		m.rec.Others = append(m.rec.Others, q)
 	}
 }

@@ -159,6 +159,7 @@ func (m *mapper) stalled(p *bufferbloat.ProbeSeries, s *series, r *row, dur floa
 // replies takes single replies and losses. Probes that left no trace but a gap in the sequence are lost.
 func (m *mapper) replies(p *bufferbloat.ProbeSeries, s *series) {
 	numbered := true
+	p.Samples = make([]probe.Sample, 0, len(s.rows))
 	for i := range s.rows {
 		r := &s.rows[i]
 		sample, ok := reply(r)
@@ -216,6 +217,10 @@ func reply(r *row) (probe.Sample, bool) {
 	return s, true
 }
 
+// maxInferred is how many samples a series may have before gaps in its numbers no longer become lost probes: a small file should not become a large
+// recording.
+const maxInferred = 200_000
+
 // gaps adds a lost probe for each number that is missing, sent between its neighbours. A gap that would put probes much closer together than
 // the others are is no loss, and is left alone.
 func (m *mapper) gaps(p *bufferbloat.ProbeSeries) {
@@ -223,11 +228,14 @@ func (m *mapper) gaps(p *bufferbloat.ProbeSeries) {
 	if len(got) == 0 {
 		return
 	}
+	if n := len(got); got[n-1].Seq-got[0].Seq == uint64(n-1) && got[0].Seq <= 1 {
+		return
+	}
 	interval := p.Interval
 	if interval <= 0 {
 		interval = 10 * time.Millisecond
 	}
-	var out []probe.Sample
+	out := make([]probe.Sample, 0, len(got)+len(got)/8)
 	lost := func(seq uint64, at time.Duration) {
 		out = append(out, probe.Sample{Seq: seq, Sent: at, Outcome: probe.Lost})
 	}
@@ -245,8 +253,8 @@ func (m *mapper) gaps(p *bufferbloat.ProbeSeries) {
 			each := float64(span) / float64(steps)
 			switch {
 			case steps == 1:
-			case each < float64(interval)/4 || steps > maxRows || len(out) > maxRows:
-				m.find("flent_sequence", bufferbloat.Weakens, "%s: its numbers jump from %d to %d within %v, which is no loss", p.Name, a.Seq, b.Seq, span)
+			case each < float64(interval)/4 || uint64(len(out))+steps > maxInferred:
+				m.find("flent_sequence", bufferbloat.Weakens, "%s: its numbers jump from %d to %d within %v; that is not counted as loss", p.Name, a.Seq, b.Seq, span)
 			default:
 				for k := uint64(1); k < steps; k++ {
 					lost(a.Seq+k, a.Sent+time.Duration(each*float64(k)))
@@ -264,6 +272,7 @@ func (m *mapper) flow(s *series) {
 	f.Direction, _ = s.direction()
 	var sum float64
 	var longest, missing time.Duration
+	f.Points = make([]bufferbloat.Point, 0, len(s.rows)+1)
 	for i := range s.rows {
 		r := &s.rows[i]
 		if !(r.val >= 0 && r.val < 1e9 && r.dur > 0 && r.dur < maxSpan.Seconds()) {
