@@ -289,17 +289,18 @@ func TestOneSampleIsDrawn(t *testing.T) {
 
 func TestAMillionSamplesGiveABoundedPicture(t *testing.T) {
 	rec := long(1_000_000)
-	for _, kind := range []Kind{RRUL, CDF, Box, Heat} {
+	for _, kind := range []Kind{RRUL, CDF, Heat} {
 		b := svg(t, mustNew(t, kind, Options{}, rec))
 		if len(b) > 200_000 {
 			t.Errorf("%s: %d bytes", kind, len(b))
 		}
 	}
 	// The one RTT of 200 ms among a million of 1 to 2 ms must be there: the axis reaches it, and a line does.
-	if b := svg(t, mustNew(t, RRUL, Options{}, rec)); !bytes.Contains(b, []byte(">200</text>")) {
+	p := mustNew(t, RRUL, Options{}, rec)
+	if !bytes.Contains(svg(t, p), []byte(">200</text>")) {
 		t.Error("the axis does not reach the highest RTT")
 	}
-	img := decoded(t, mustNew(t, RRUL, Options{}, rec))
+	img := decoded(t, p)
 	top := img.Bounds().Dy() - delayPanelHeight - axisSpace - 6
 	if n := inked(img, marginLeft+plotWidth/2-4, top+15, marginLeft+plotWidth/2+4, top+60, styles(0).colour.rgb, 200); n == 0 {
 		t.Error("the highest RTT is not drawn")
