@@ -257,6 +257,9 @@ func (r *Result) Status() int {
 	if r.Signal != 0 {
 		return 128 + r.Signal
 	}
+	if r.read != nil {
+		return r.read.status
+	}
 	return r.verdict()
 }
 
@@ -298,6 +301,9 @@ func (r *Result) verdict() int {
 
 // Cause says why nothing was measured, and is "" where something was.
 func (r *Result) Cause() string {
+	if r.read != nil {
+		return r.read.cause
+	}
 	if r.verdict() != 1 {
 		return ""
 	}

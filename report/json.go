@@ -280,7 +280,7 @@ func (r *Result) document() *document {
 	if s := r.Source; s != nil {
 		d.Source = &sourceDoc{Program: s.Program, Host: text(s.Host), Untold: append([]string{}, s.Untold...), Run: text(s.Run)}
 		d.Rules.Quantile = r.rule()
-	} else {
+	} else if r.read == nil || !r.read.bare {
 		d.Path, d.Client, d.Plan = &r.Path, &r.Client, r.plan()
 	}
 	for i := range r.Grades {

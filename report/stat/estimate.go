@@ -127,6 +127,13 @@ func Between(value, low, high time.Duration) Estimate {
 	return Estimate{Value: value, Low: low, High: high, N: FewSamples, NEff: FewSamples, draws: []float64{float64(low), float64(high)}}
 }
 
+// Restored returns an estimate that was written down: e's exported fields, and whether it is weak. What is computed from it spans what its ends allow,
+// which is no less than what the samples would.
+func Restored(e Estimate, weak bool) Estimate {
+	e.weak, e.draws = weak, []float64{float64(e.Low), float64(e.High)}
+	return e
+}
+
 // Mix returns an estimate of the given value whose interval covers what all of the estimates say: a resample takes one of them by
 // chance. It is for a baseline that was measured several times, so that a drift between the times widens the interval. It needs one at least.
 func Mix(value time.Duration, of ...Estimate) Estimate {
