@@ -261,6 +261,13 @@ func (r *Recording) applySamples(c *sampleColumns) error {
 	if err != nil {
 		return err
 	}
+	if r.packing {
+		if s.packed == nil {
+			s.packed = &packed{}
+		}
+		s.packed.add(rows)
+		return nil
+	}
 	s.Samples = append(s.Samples, rows...)
 	return nil
 }
@@ -338,7 +345,11 @@ func (r *Recording) finish() {
 	last := r.Ended
 	for i := range r.Probes {
 		s := r.Probes[i].Samples
-		slices.SortStableFunc(s, func(a, b probe.Sample) int { return cmp.Compare(a.Seq, b.Seq) })
+		slices.SortStableFunc(s, bySeq)
+		if p := r.Probes[i].packed; p != nil {
+			p.finish()
+			s = []probe.Sample{p.last}
+		}
 		if r.Truncated && len(s) > 0 {
 			last = max(last, s[len(s)-1].Sent)
 		}
@@ -382,14 +393,18 @@ func (e *FileError) Unwrap() error { return e.Err }
 
 // ReadRecording reads a recording file. A file that was cut off, because the program or the machine died, gives what it holds, with
 // Truncated set. Every other fault is a *FileError.
-func ReadRecording(r io.Reader) (*Recording, error) {
+func ReadRecording(r io.Reader) (*Recording, error) { return readRecording(r, &Recording{}) }
+
+// readRecording reads a recording into rec.
+func readRecording(r io.Reader, rec *Recording) (*Recording, error) {
 	gz, err := gzip.NewReader(r)
 	if err != nil {
 		return nil, &FileError{Err: fmt.Errorf("not gzip: %w", err)}
 	}
 	lines := bufio.NewScanner(io.LimitReader(gz, maxFileBytes))
 	lines.Buffer(make([]byte, 0, 64<<10), maxEntryBytes)
-	rec := &Recording{Truncated: true}
+	rec.Truncated = true
+	var fast lineReader
 	n := 0
 	var pending error // of the line before; the last line of a file that was cut off may be half a line
 	for lines.Scan() {
@@ -397,10 +412,13 @@ func ReadRecording(r io.Reader) (*Recording, error) {
 		if pending != nil {
 			return nil, &FileError{Line: n - 1, Err: pending}
 		}
-		var e entry
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			pending = err
-			continue
+		e, ok := fast.read(lines.Bytes())
+		if !ok {
+			e = entry{}
+			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+				pending = err
+				continue
+			}
 		}
 		if n == 1 && (e.Head == nil || e.Head.Schema != FileSchema) {
 			return nil, &FileError{Line: 1, Err: fmt.Errorf("want a head with schema %q", FileSchema)}

@@ -30,6 +30,8 @@ type Recording struct {
 	Truncated bool
 	// Stopped is why the run ended before its plan did, "" where it did not: "interrupted", "terminated".
 	Stopped string
+
+	packing bool // samples are packed as they are read
 }
 
 // Source says which other program measured what a Recording holds.
@@ -120,6 +122,7 @@ type ProbeSeries struct {
 	// NoLoss is why the source does not tell what it lost, "" where it does: then Samples are replies, and nothing is known of the others.
 	NoLoss  string         `json:"no_loss,omitempty"`
 	Samples []probe.Sample `json:"-"`
+	packed  *packed        // in place of Samples, where ReadPacked read it
 	Tally   probe.Tally    `json:"-"`
 	Error   string         `json:"-"` // why the series ended early, "" if it did not
 }

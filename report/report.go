@@ -292,21 +292,36 @@ func outcome(s *probe.Sample) probe.Outcome {
 	return s.Outcome
 }
 
+// long is the number of samples from which a series is counted before space is taken for what a phase has of it.
+const long = 100_000
+
+// answered returns how many delays a phase has at most, so that a long series is held once and no more.
+func answered(s *bufferbloat.ProbeSeries, from, to time.Duration) (n int) {
+	if s.Len() < long {
+		return s.Len()
+	}
+	for sample := range s.All() {
+		if within(&sample, from, to) && outcome(&sample).HasRTT() {
+			n++
+		}
+	}
+	return n
+}
+
 func newLatency(s *bufferbloat.ProbeSeries, from, to time.Duration, src rand.Source) Latency {
 	l := Latency{Series: s.Name, Kind: s.Kind, Primary: s.Primary, NoLoss: s.NoLoss}
-	rtts := make([]time.Duration, 0, len(s.Samples))
-	for i := range s.Samples {
-		sample := &s.Samples[i]
-		if !within(sample, from, to) {
+	rtts := make([]time.Duration, 0, answered(s, from, to))
+	for sample := range s.All() {
+		if !within(&sample, from, to) {
 			continue
 		}
-		o := outcome(sample)
+		o := outcome(&sample)
 		l.Count.add(o)
 		if o.HasRTT() {
 			rtts = append(rtts, sample.RTT)
 		}
 	}
-	d := stat.Sort(rtts, nil)
+	d := stat.Sort(rtts, make([]time.Duration, 0, len(rtts)))
 	l.Summary = d.Summarize(l.Count.AllLost())
 	if l.OK() {
 		e, _ := d.Estimate(src, 0.5, 0.9) // it fails on no samples alone

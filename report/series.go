@@ -25,10 +25,9 @@ func newSeries(p *bufferbloat.ProbeSeries) Series {
 	s := Series{Name: p.Name, Kind: p.Kind, Target: p.Target, Address: p.Address, Interval: p.Interval, DSCP: p.DSCP, Primary: p.Primary,
 		Reason: p.Reason, Error: p.Error, Tally: p.Tally}
 	s.Uncounted = p.NoLoss != ""
-	var late []time.Duration
-	for i := range p.Samples {
-		sample := &p.Samples[i]
-		o := outcome(sample)
+	late := make([]time.Duration, 0, p.Len())
+	for sample := range p.All() {
+		o := outcome(&sample)
 		s.Count.add(o)
 		if o.HasRTT() {
 			s.Resolution = max(s.Resolution, resolution(sample.Stamp))
@@ -37,7 +36,7 @@ func newSeries(p *bufferbloat.ProbeSeries) Series {
 			late = append(late, max(0, sample.Lateness()))
 		}
 	}
-	if d := stat.Summarize(late, 0); d.OK() && !p.Unscheduled {
+	if d := stat.Sort(late, late).Summarize(0); d.OK() && !p.Unscheduled {
 		s.LatenessP99, s.LatenessMax, s.HasLateness = d.P99, d.Max, true
 		s.Void = s.Interval > 0 && s.LatenessP99 > s.Interval
 	}
