@@ -21,6 +21,7 @@ import (
 
 	"bufferbloat"
 	"bufferbloat/report"
+	"bufferbloat/report/compare"
 )
 
 // version is set by the linker; see the Makefile.
@@ -83,11 +84,20 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 	fmt.Fprintf(a.stderr, "bloat: %v\n", err)
 	if wantsJSON(words) {
-		if err := report.WriteError(a.stdout, a.version, strings.Join(words[:min(1, len(words))], " "), err, status); err != nil {
+		if err := a.writeError(words, err, status); err != nil {
 			fmt.Fprintf(a.stderr, "bloat: %v\n", err)
 		}
 	}
 	return status
+}
+
+// writeError prints the document of a command that failed, in the schema of that command.
+func (a *app) writeError(words []string, err error, status int) error {
+	name := strings.Join(words[:min(1, len(words))], " ")
+	if name == "compare" {
+		return compare.WriteError(a.stdout, a.version, err, status)
+	}
+	return report.WriteError(a.stdout, a.version, name, err, status)
 }
 
 // wantsJSON reports whether a command line asks for JSON. It looks at the words, because a command line that can't be parsed has to be answered
@@ -114,7 +124,7 @@ func (a *app) command() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(a.speedtestCommand(), a.serveCommand(), a.labCommand(), a.showCommand(), a.plotCommand(), &cobra.Command{
+	root.AddCommand(a.speedtestCommand(), a.serveCommand(), a.labCommand(), a.showCommand(), a.plotCommand(), a.compareCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		Run: func(*cobra.Command, []string) { fmt.Fprintf(a.stdout, "bloat %s\n", a.version) },
 	})

@@ -62,11 +62,27 @@ func read(r io.Reader) (opened, error) {
 	switch {
 	case bytes.HasPrefix(head, []byte(`{"head":`)):
 		return ofRecording(bufferbloat.ReadRecording(b))
+	case report.IsResult(head):
+		return ofDocument(b)
 	case flent.Is(head):
 		return ofRecording(flent.Read(b))
 	}
 	result, rec, err := foreign.ReadRaw(b)
 	return opened{result, rec}, err
+}
+
+// ofDocument reads a JSON result of ours, compressed or not.
+func ofDocument(b *bufio.Reader) (opened, error) {
+	var text io.Reader = b
+	if head, _ := b.Peek(2); bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
+		gz, err := gzip.NewReader(b)
+		if err != nil {
+			return opened{}, err
+		}
+		text = gz
+	}
+	result, err := report.ReadResult(text)
+	return opened{result: result}, err
 }
 
 func ofRecording(rec *bufferbloat.Recording, err error) (opened, error) {

@@ -89,7 +89,7 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 	flags.BoolVar(&f.json, "json", false, "the same as --format json")
 	flags.BoolVar(&f.grades, "grades", false, "show also what others' grading schemes say of the result")
 	flags.StringVarP(&f.output, "output", "o", "", "keep the recording in this file")
-	flags.StringVar(&f.against, "against", "", "compare with an earlier recording")
+	flags.StringVar(&f.against, "against", "", "compare with an earlier run: a recording, a JSON result or any file that bloat show reads")
 	flags.StringVar(&f.page, "html", "", "write a page to this file: tables, pictures, charts, and the recording in it")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and send nothing")
 	f.lab.register(flags)
@@ -164,8 +164,8 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 	}
 	var before *report.Result
 	if f.against != "" {
-		if before, err = readResult(f.against); err != nil {
-			return &usageError{err}
+		if before, err = openResult(f.against); err != nil {
+			return &usageError{fmt.Errorf("--against: %w", err)}
 		}
 	}
 	if over, err := a.leaveToLab(ctx, f); over {
@@ -208,11 +208,14 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 	if err := f.writePage(rec, result, kept); err != nil {
 		fmt.Fprintf(a.stderr, "bloat: %v\n", err)
 	}
+	if before != nil {
+		result.Improved = report.Improvement(before, result)
+	}
 	if err := write(&opened{result, rec}, a.stdout); err != nil || before == nil || !people(f.format) {
 		return err
 	}
 	fmt.Fprintln(a.stdout)
-	return report.Improvement(before, result).WriteText(a.stdout)
+	return result.Improved.WriteText(a.stdout)
 }
 
 // leaveToLab carries out what is to be done by another part of a kernel lab than its client's, and reports whether that was all.
@@ -234,20 +237,6 @@ func (a *app) leaveToLab(ctx context.Context, f *speedtestFlags) (over bool, err
 		return false, nil
 	}
 	return true, err
-}
-
-// readResult reads a recording file for comparison.
-func readResult(path string) (*report.Result, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("--against: %w", err)
-	}
-	defer file.Close()
-	rec, err := bufferbloat.ReadRecording(file)
-	if err != nil {
-		return nil, fmt.Errorf("--against %s: %w", path, err)
-	}
-	return report.New(rec), nil
 }
 
 // dots shows on the terminal how far the run is: a line a phase, a dot a second.

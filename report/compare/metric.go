@@ -143,7 +143,7 @@ func (c *collector) load(r *report.Result, p *report.Phase) {
 			f.why = cmp.Or(g.Why, "no result")
 		}
 		if g.OK && g.Range.OK {
-			f.low, f.high, f.interval = float64(g.Range.Low), float64(g.Range.High), !g.Range.Weak
+			f.low, f.high, f.interval = float64(g.Range.Low), float64(g.Range.High), true
 		}
 		c.add(prefix, "goodput", f)
 		if g.Planned > 1 {

@@ -83,6 +83,14 @@ func (f *Figure) ratio() string {
 	return fmt.Sprintf("%s [%s to %s]", stat.FormatRatio(f.Ratio.Value), stat.FormatRatio(f.Ratio.Low), stat.FormatRatio(f.Ratio.High))
 }
 
+// foot is the remark that a table needs below it: a verdict either way is in the table with what it rests on.
+func (f *Figure) foot() string {
+	if f.Verdict == Regression || f.Verdict == Improvement {
+		return ""
+	}
+	return f.remark()
+}
+
 // remark says what the columns leave out, "" where that is nothing.
 func (f *Figure) remark() string {
 	var parts []string
@@ -159,11 +167,14 @@ func (c *Comparison) headline() string {
 		}
 	}
 	text := string(v)
-	if len(c.Figures) == 0 {
+	switch {
+	case len(c.Old) == 0:
 		text = map[Verdict]string{Equivalent: "thresholds kept", Regression: "thresholds missed", Invalid: "cannot be judged"}[v]
 		if v == Equivalent {
 			return text
 		}
+	case len(c.Figures) == 0:
+		text += ": there is nothing to compare"
 	}
 	if len(which) > 0 && v != Equivalent {
 		text += ": " + strings.Join(which, ", ")
@@ -288,7 +299,7 @@ func (c *Comparison) WriteText(w io.Writer) error {
 	}
 	b.WriteByte('\n')
 	for i := range c.Figures {
-		if s := c.Figures[i].remark(); s != "" {
+		if s := c.Figures[i].foot(); s != "" {
 			fmt.Fprintf(&b, "   %s: %s\n", c.Figures[i].Name, s)
 		}
 	}
@@ -341,7 +352,7 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 		lines = append(lines, markdown(j.String()))
 	}
 	for i := range c.Figures {
-		if s := c.Figures[i].remark(); s != "" {
+		if s := c.Figures[i].foot(); s != "" {
 			lines = append(lines, "`"+c.Figures[i].Name+"`: "+markdown(s))
 		}
 	}
