@@ -93,11 +93,9 @@ func (l *Lab) build(ctx context.Context, o BuildOptions) error {
 	if l.facts.Cost, err = measureCost(ctx); err != nil {
 		l.note("the carrier's own delay", err)
 	}
-	a, err := l.order(orderBegin)
-	if err != nil {
+	if _, err := l.order(orderBegin); err != nil {
 		return err
 	}
-	l.facts.RealTime = a.RealTime
 	l.before, err = l.deviceDrops()
 	return err
 }
@@ -276,9 +274,17 @@ func (l *Lab) startForwarder(p Program, sockets []*os.File) error {
 	defer theirs.Close()
 	l.control, l.answers = ours, json.NewDecoder(ours)
 	files := append([]*os.File{nil, nil, os.Stderr, theirs}, sockets...)
-	l.forwarder, err = l.children.startInGroup(p, files)
-	return err
+	// All threads of the process inherit what this one has. Its link loop alone would not do: the others hold locks that it needs.
+	return onThread(func() error {
+		l.facts.RealTime = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: realTimePriority}, 0) == nil
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // otherwise the kernel may put timers off by 50 microseconds
+		l.forwarder, err = l.children.startInGroup(p, files)
+		return err
+	})
 }
+
+// realTimePriority is low among those of SCHED_FIFO, and above everything else.
+const realTimePriority = 10
 
 // order gives the forwarder an order and returns its answer.
 func (l *Lab) order(o byte) (answer, error) {

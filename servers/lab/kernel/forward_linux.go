@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -31,9 +31,8 @@ const (
 
 // answer is the forwarder's answer to an order.
 type answer struct {
-	RealTime bool
-	Stats    Stats
-	Error    string
+	Stats Stats
+	Error string
 }
 
 // NewLinks makes the two directions of the link; drop is told of each packet that a link gives up, clone copies a packet's handle.
@@ -74,7 +73,6 @@ type forwarder struct {
 	begin    func() (down, up *link.Link, err error) // the real link
 	unread   uint64
 	foreign  uint64
-	realTime bool
 	stopped  bool
 
 	polls [3]unix.PollFd
@@ -206,7 +204,7 @@ func (f *forwarder) order(do func()) {
 
 // carryOut runs on the forwarder's thread.
 func (f *forwarder) carryOut(order byte) answer {
-	a := answer{RealTime: f.realTime}
+	var a answer
 	var err error
 	switch order {
 	case orderBegin:
@@ -257,10 +255,9 @@ func (f *forwarder) stats() (Stats, error) {
 	return s, nil
 }
 
-// run moves packets until it is stopped.
+// run moves packets until it is stopped. It is not locked to a thread: all of them are alike, and the runtime, which interrupts every
+// goroutine after some milliseconds, needs two more threads to bring a locked one back.
 func (f *forwarder) run() error {
-	runtime.LockOSThread()
-	f.hurry()
 	f.origin = time.Now()
 	f.look()
 	for !f.stopped {
@@ -280,12 +277,8 @@ func (f *forwarder) run() error {
 	return nil
 }
 
-// hurry asks for real-time scheduling of this thread, and for timers that are not put off to save power.
-func (f *forwarder) hurry() {
-	f.realTime = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO,
-		Flags: unix.SCHED_FLAG_RESET_ON_FORK, Priority: 10}, 0) == nil
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // without it the kernel puts timers off by up to 50 microseconds
-}
+// maxWait bounds how long the runtime may have to wait for this goroutine, should its signal get lost.
+const maxWait = time.Second
 
 // wait returns when there is something to read, an order, or a packet to deliver.
 func (f *forwarder) wait() error {
@@ -295,12 +288,14 @@ func (f *forwarder) wait() error {
 			next = min(next, at-time.Since(f.origin))
 		}
 	}
-	timeout := unix.NsecToTimespec(int64(max(next, 0)))
-	_, err := unix.Ppoll(f.polls[:], &timeout, nil)
-	if err != nil && !errors.Is(err, unix.EINTR) {
-		return fmt.Errorf("wait for packets: %w", err)
+	timeout := unix.NsecToTimespec(int64(min(max(next, 0), maxWait)))
+	// A raw call keeps its place in the runtime's scheduler. Given up and asked back for each packet, that place has to be waited for,
+	// behind locks whose holders may not be running.
+	_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&f.polls[0])), uintptr(len(f.polls)), uintptr(unsafe.Pointer(&timeout)), 0, 0, 0)
+	if errno != 0 && errno != unix.EINTR {
+		return fmt.Errorf("wait for packets: %w", errno)
 	}
-	if err != nil {
+	if errno != 0 {
 		for i := range f.polls {
 			f.polls[i].Revents = 0
 		}

@@ -129,7 +129,7 @@ func (p *port) read(take func(f *frame, wall int64)) (int, error) {
 		v[1], v[2] = vector(p.in.small[i]), vector(p.in.big[i][smallBuffer:])
 		p.in.messages[i].header.SetControllen(controlSpace)
 	}
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(p.fd), uintptr(unsafe.Pointer(&p.in.messages[0])), readBatch, unix.MSG_DONTWAIT, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(p.fd), uintptr(unsafe.Pointer(&p.in.messages[0])), readBatch, unix.MSG_DONTWAIT, 0, 0)
 	switch {
 	case errno == unix.EAGAIN || errno == unix.EINTR || errno == unix.ENOBUFS:
 		return 0, nil
@@ -214,7 +214,7 @@ func (p *port) flush() {
 		p.compose(i)
 	}
 	for done := 0; done < o.n; {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(p.fd), uintptr(unsafe.Pointer(&o.messages[done])), uintptr(o.n-done), unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.fd), uintptr(unsafe.Pointer(&o.messages[done])), uintptr(o.n-done), unix.MSG_DONTWAIT, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 			continue
