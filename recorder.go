@@ -10,21 +10,33 @@ import (
 )
 
 // recorder folds what happens into a Recording and, where there is a file, writes the same entries to it. It is safe for
-// concurrent use.
+// concurrent use. A file that is slow to write holds up neither sample nor point: probes and samplers of counters wait for these.
 type recorder struct {
 	start time.Time // of the run, on the host's clock
 
-	mu      sync.Mutex
+	mu      sync.Mutex // held while the file is written
 	rec     Recording
 	file    *fileWriter // nil without a file
 	fault   error       // the first that writing or folding met
+	writing *batch      // empty but in flush
+
+	keeping sync.Mutex // taken after mu, and held for moments only
+	kept    *batch
+}
+
+// batch is what has come in since a flush.
+type batch struct {
 	samples map[string][]probe.Sample
 	points  map[string][]Point
 	cpu     cpuColumns
 }
 
+func newBatch() *batch {
+	return &batch{samples: map[string][]probe.Sample{}, points: map[string][]Point{}}
+}
+
 func newRecorder(start time.Time, w io.Writer) *recorder {
-	r := &recorder{start: start, samples: map[string][]probe.Sample{}, points: map[string][]Point{}}
+	r := &recorder{start: start, kept: newBatch(), writing: newBatch()}
 	if w != nil {
 		r.file = newFileWriter(w)
 	}
@@ -49,52 +61,55 @@ func (r *recorder) putLocked(e *entry) {
 
 // sample keeps a sample until the next flush.
 func (r *recorder) sample(series string, s probe.Sample) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.samples[series] = append(r.samples[series], s)
+	r.keeping.Lock()
+	defer r.keeping.Unlock()
+	r.kept.samples[series] = append(r.kept.samples[series], s)
 }
 
 // point keeps a counter's reading until the next flush.
 func (r *recorder) point(flow string, p Point) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.points[flow] = append(r.points[flow], p)
+	r.keeping.Lock()
+	defer r.keeping.Unlock()
+	r.kept.points[flow] = append(r.kept.points[flow], p)
 }
 
 func (r *recorder) cpuSample(s CPUSample) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.cpu.At = append(r.cpu.At, s.At)
-	r.cpu.Busy = append(r.cpu.Busy, s.Busy)
-	r.cpu.Own = append(r.cpu.Own, s.Own)
+	r.keeping.Lock()
+	defer r.keeping.Unlock()
+	c := &r.kept.cpu
+	c.At, c.Busy, c.Own = append(c.At, s.At), append(c.Busy, s.Busy), append(c.Own, s.Own)
 }
 
 // flush turns what was kept into entries; a run calls it each second, so that a killed one loses no more.
 func (r *recorder) flush() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.keeping.Lock()
+	r.kept, r.writing = r.writing, r.kept
+	r.keeping.Unlock()
+	b := r.writing
 	for i := range r.rec.Probes { // in the order of the recording, so that equal runs make equal files
 		name := r.rec.Probes[i].Name
-		if kept := r.samples[name]; len(kept) > 0 {
+		if kept := b.samples[name]; len(kept) > 0 {
 			r.putLocked(&entry{Samples: columns(name, kept)})
-			r.samples[name] = kept[:0]
+			b.samples[name] = kept[:0]
 		}
 	}
 	for i := range r.rec.Flows {
 		name := r.rec.Flows[i].Name
-		if kept := r.points[name]; len(kept) > 0 {
+		if kept := b.points[name]; len(kept) > 0 {
 			c := &pointColumns{Flow: name}
 			for _, p := range kept {
 				c.At, c.Bytes = append(c.At, p.At), append(c.Bytes, p.Bytes)
 			}
 			r.putLocked(&entry{Points: c})
-			r.points[name] = kept[:0]
+			b.points[name] = kept[:0]
 		}
 	}
-	if len(r.cpu.At) > 0 {
-		c := r.cpu
+	if len(b.cpu.At) > 0 {
+		c := b.cpu
 		r.putLocked(&entry{CPU: &c})
-		r.cpu = cpuColumns{}
+		b.cpu = cpuColumns{}
 	}
 	if r.file != nil && r.fault == nil {
 		r.fault = r.file.flush()
