@@ -28,10 +28,12 @@ const DefaultPort = wire.Port
 // Options are a server's limits and settings. The zero value serves a lab or a public place with care. Clients are told of the limits
 // on what they ask for; a request beyond the others is not answered.
 type Options struct {
-	HMACKey        []byte        // what every datagram must be signed with; empty for none
-	MaxDuration    time.Duration // of a session; 0 means 1 h
-	MinInterval    time.Duration // between a session's echo requests; 0 means 10 ms
-	Burst          int           // echo requests that may come at once before MinInterval holds; 0 means 5
+	HMACKey     []byte        // what every datagram must be signed with; empty for none
+	MaxDuration time.Duration // of a session; 0 means 1 h
+	MinInterval time.Duration // between a session's echo requests; 0 means 10 ms
+	// Burst is how many echo requests may come at once before MinInterval holds. A path that stood still lets loose what was sent meanwhile,
+	// and what is not answered then looks lost on its way. 0 means 100, a second's worth at the default MinInterval.
+	Burst          int
 	MaxLength      int           // of echoes, bytes of UDP payload, at least 76; 0 means 1472, an Ethernet frame's worth over IPv4
 	MaxSessions    int           // at a time; 0 means 1024
 	OpensPerSecond int           // open requests answered, of all clients together; 0 means 50
@@ -51,7 +53,7 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	def(&o.MaxDuration, time.Hour)
 	def(&o.MinInterval, 10*time.Millisecond)
-	def(&o.Burst, 5)
+	def(&o.Burst, 100)
 	def(&o.MaxLength, 1500-20-8)
 	def(&o.MaxSessions, 1024)
 	def(&o.OpensPerSecond, 50)

@@ -281,7 +281,7 @@ func TestAnswersAreNoLongerThanAllowed(t *testing.T) {
 }
 
 func TestEchoRequestsAreLimitedToABurstAndARate(t *testing.T) {
-	b := newBench(t, Options{})
+	b := newBench(t, Options{Burst: 5})
 	o := b.mustOpen(client, asked)
 	answers := func(n int, gap time.Duration) int {
 		got := 0
@@ -306,6 +306,16 @@ func TestEchoRequestsAreLimitedToABurstAndARate(t *testing.T) {
 		b.pass(time.Second)
 		if got := answers(c.n, c.gap); got < c.want-1 || got > c.want {
 			t.Errorf("%s: %d of %d, want %d", c.claim, got, c.n, c.want)
+		}
+	}
+}
+
+func TestWhatAStalledPathLetsLooseIsAnswered(t *testing.T) {
+	b := newBench(t, Options{})
+	o := b.mustOpen(client, asked)
+	for seq := range uint32(100) { // a second of the fastest series
+		if _, ok := b.echo(client, o, seq); !ok {
+			t.Fatalf("request %d of 100 that came at once got no answer", seq)
 		}
 	}
 }
