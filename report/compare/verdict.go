@@ -40,7 +40,7 @@ func (f *Figure) estimate(p *pair, m Margins, judged int) {
 		if f.HasRatio {
 			f.Ratio.Low, f.Ratio.High, f.Ratio.HasInterval = p.ratioEnvelope(f.Ratio.Value)
 		}
-	case reachable(len(p.old), len(p.new), judged):
+	case f.Judged && reachable(len(p.old), len(p.new), judged):
 		f.p, f.HasP = f.chance(), true
 	}
 }
@@ -117,6 +117,9 @@ func (f *Figure) decide(p *pair, judged int) {
 		f.small(p, judged)
 	}
 	if !f.Judged {
+		if f.Verdict != Invalid {
+			f.Why = ""
+		}
 		f.Verdict, f.Missing = NotJudged, Missing{}
 	}
 }
