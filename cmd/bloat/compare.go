@@ -31,8 +31,8 @@ func (a *app) compareCommand() *cobra.Command {
 		Short: "Compare runs with earlier ones, or with thresholds",
 		Long: `Says of each figure how NEW differs from OLD, how certain that is, and whether it matters. OLD and NEW are each a recording, a
 JSON result, a data file of flent or what another program printed; or a folder of them, a set of runs. The run is the unit: from
-six runs on a side, a difference counts that all runs together bear out; with fewer, one that is twice the margin between every two
-runs. Runs that are void do not count, and are named. With NEW alone, only the thresholds of --fail-if are judged.
+six runs on a side, a difference counts that all runs together bear out; with fewer, one that is a multiple of the margin between every
+two runs. Runs that are void do not count, and are named. With NEW alone, only the thresholds of --fail-if are judged.
 Exit status: 0 nothing is worse, 1 a file can't be read, 2 usage, 3 a regression, or a threshold was missed, 4 void: there is nothing
 to compare or to judge, 5 inconclusive; it says how many runs are missing.`,
 		Example: `  bloat compare before/ after/

@@ -18,9 +18,12 @@ import (
 // Alpha is the risk of a false verdict among all metrics that are judged together.
 const Alpha = 1 - stat.Level
 
-// SmallSets is how many margins a difference must exceed where there are too few runs for an interval between runs: what runs differ by without a
-// cause is not known then, so that more is asked for.
-const SmallSets = 2
+// How many margins a difference must exceed where there are too few runs for an interval between runs: what runs differ by without a cause is not
+// known then, so that more is asked for. docs/statistics.md has what that costs and spares.
+const (
+	SmallSets  = 2
+	SingleRuns = 4 // where a side has one run
+)
 
 // Verdict is what a comparison comes to.
 type Verdict string

@@ -40,8 +40,8 @@ func TestVerdicts(t *testing.T) {
 	slower.downRate = 17
 	slightly.up = 82 * msec
 	noisy.up = 86 * msec
-	lossy := good
-	lossy.loss = 0.2
+	lossy, slightlyLossy := good, good
+	lossy.loss, slightlyLossy.loss = 0.2, 0.01
 	for _, tt := range []struct {
 		name     string
 		old, new line
@@ -64,6 +64,7 @@ func TestVerdicts(t *testing.T) {
 		{"one run each: a long queue is a regression", good, good.scaled(3), 1, 0, "upload.loaded_rtt.p50", Regression, Regression, 3},
 		{"one run each: 15% are not, how runs differ is not known", good, good.scaled(1.15), 1, 0, "upload.loaded_rtt.p50", Inconclusive, Inconclusive, 5},
 		{"one run each: losses are never", good, lossy, 1, 0, "download.loss", Inconclusive, Inconclusive, 5},
+		{"one run each: no difference in losses is seen", good, slightlyLossy, 1, 0, "upload.loss", NotJudged, Equivalent, 0},
 		{"ten runs each: losses are", good, lossy, 10, 0, "download.loss", Regression, Regression, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

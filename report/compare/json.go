@@ -40,6 +40,7 @@ type rulesDoc struct {
 	Shift       string        `json:"shift"`
 	Correction  string        `json:"correction"`
 	SmallSets   int           `json:"small_sets_margins"`
+	SingleRuns  int           `json:"single_run_margins"`
 	DelayMargin time.Duration `json:"delay_margin_ns"`
 	DelayShare  float64       `json:"delay_margin_share"`
 	RateShare   float64       `json:"rate_margin_share"`
@@ -193,7 +194,7 @@ func runDocs(runs []Run) []runDoc {
 func rules(m Margins) rulesDoc {
 	m = m.withDefaults()
 	return rulesDoc{Level: stat.Level, Alpha: math.Round(Alpha*1e9) / 1e9, Shift: "Hodges-Lehmann over runs", Correction: "Holm over the judged metrics",
-		SmallSets: SmallSets, DelayMargin: m.DelayTime, DelayShare: m.DelayShare, RateShare: m.RateShare, Points: m.Points}
+		SmallSets: SmallSets, SingleRuns: SingleRuns, DelayMargin: m.DelayTime, DelayShare: m.DelayShare, RateShare: m.RateShare, Points: m.Points}
 }
 
 // WriteJSON prints the comparison as one JSON document. version is of the program that compares.

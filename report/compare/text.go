@@ -238,7 +238,7 @@ func (c *Comparison) rules() string {
 	text := fmt.Sprintf("margins: %s, %s%% of rates, %s points of loss; shift: Hodges-Lehmann with its 95%% interval; verdicts at 5%% for all judged metrics together (Holm)",
 		delay, percent(m.RateShare), percent(m.Points))
 	if slices.ContainsFunc(c.Figures, func(f Figure) bool { return f.Judged && f.Basis == WithinRuns }) {
-		text += fmt.Sprintf("; with so few runs the intervals are of what varies within runs, how runs differ is not covered, and a change must exceed %d margins", SmallSets)
+		text += fmt.Sprintf("; with so few runs the intervals are of what varies within runs, how runs differ is not covered, and a change must exceed %d margins between every two runs (%d where a side has one run)", SmallSets, SingleRuns)
 	}
 	return text
 }
@@ -255,7 +255,7 @@ func (c *Comparison) rows() [][]string {
 		switch {
 		case !f.Judged:
 			verdict = none
-		case f.Basis != WithinRuns || f.Verdict == Invalid:
+		case f.Basis != WithinRuns || f.Verdict == Invalid || f.Verdict == NotJudged:
 		case len(f.Old.Values) == 1 && len(f.New.Values) == 1:
 			verdict += ", " + OneRunEach
 		default:

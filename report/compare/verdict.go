@@ -124,15 +124,21 @@ func (f *Figure) decide(p *pair, judged int) {
 	}
 }
 
-// small decides where there are too few runs for a chance between runs: every pair of runs must differ by more than SmallSets margins, by more than
-// what varies within the two.
+// small decides where there are too few runs for a chance between runs: every pair of runs must differ by more than SmallSets or
+// SingleRuns margins, whatever varies within the two.
 func (f *Figure) small(p *pair, judged int) {
 	low, high, ok := p.envelope()
 	f.Verdict = Inconclusive
-	if v := f.beyond(low, high, SmallSets*f.Margin); ok && v != "" {
+	if ok && p.old[0].bursty && low <= 0 && high >= 0 {
+		// Of a few hundred probes hardly any is lost, so that the interval is wide whatever the line does: it would make every comparison inconclusive.
+		f.Verdict, f.Why = NotJudged, p.few()+": no difference is seen, and too few probes were lost to exclude one"
+		return
+	}
+	margins := p.margins()
+	if v := f.beyond(low, high, float64(margins)*f.Margin); ok && v != "" {
 		if !p.old[0].bursty {
 			f.Verdict = v
-			f.Why = fmt.Sprintf("%s; every pair of runs differs by more than %d margins", p.few(), SmallSets)
+			f.Why = fmt.Sprintf("%s; every pair of runs differs by more than %d margins", p.few(), margins)
 			return
 		}
 		f.Why = p.few() + "; losses come in bursts, and a burst is not told from a rate"
@@ -144,6 +150,14 @@ func (f *Figure) small(p *pair, judged int) {
 			return
 		}
 	}
+}
+
+// margins is how many margins every pair of so few runs must differ by.
+func (p *pair) margins() int {
+	if len(p.old) == 1 || len(p.new) == 1 {
+		return SingleRuns
+	}
+	return SmallSets
 }
 
 func (p *pair) few() string {
