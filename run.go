@@ -17,14 +17,15 @@ import (
 
 // RunOptions are what a run needs beside its plan.
 type RunOptions struct {
-	Host       host.Host      // nil is the kernel's network stack and clock
-	Version    string         // of the program, for the recording
-	Started    time.Time      // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
-	Passphrase string         // for the server; it is stored nowhere
-	File       io.Writer      // takes the recording as it grows; nil for none
-	Lab        *LabLink       // what Host emulates, nil where it is real
-	NoCPU      string         // why this host's CPU use says nothing about the run, "" where it does
-	Progress   func(Progress) // called now and then, from one goroutine at a time; nil for none
+	Host       host.Host        // nil is the kernel's network stack and clock
+	Version    string           // of the program, for the recording
+	Started    time.Time        // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
+	Passphrase string           // for the server; it is stored nowhere
+	File       io.Writer        // takes the recording as it grows; nil for none
+	Lab        *LabLink         // what Host emulates, nil where it is real
+	NoCPU      string           // why this host's CPU use says nothing about the run, "" where it does
+	Doubts     func() []Finding // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
+	Progress   func(Progress)   // called now and then, from one goroutine at a time; nil for none
 }
 
 // Progress says how far a run is.
@@ -121,7 +122,11 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	if ctx.Err() != nil {
 		stopped = context.Cause(ctx).Error()
 	}
-	for _, f := range r.rec.judge(stopped) {
+	found := r.rec.judge(stopped)
+	if r.o.Doubts != nil {
+		found = append(found, r.o.Doubts()...)
+	}
+	for _, f := range found {
 		r.rec.put(&entry{Finding: &f})
 	}
 	r.rec.put(&entry{End: &end{Ended: r.now(), Stopped: stopped}})

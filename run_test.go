@@ -314,6 +314,25 @@ func TestAProbeThatCannotWorkIsReplacedAndNamed(t *testing.T) {
 	}
 }
 
+func TestWhatTheHostKnowsAgainstARunStandsInIt(t *testing.T) {
+	var file bytes.Buffer
+	doubt := bufferbloat.Finding{Code: "lab_late", Severity: bufferbloat.Weakens, Text: "it was late"}
+	r := rig{options: bufferbloat.RunOptions{File: &file, Doubts: func() []bufferbloat.Finding { return []bufferbloat.Finding{doubt} }}}
+	rec, err := r.run(t, t.Context(), plan(func(o *bufferbloat.SpeedtestOptions) { o.Length = time.Second }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := bufferbloat.ReadRecording(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, rec := range map[string]*bufferbloat.Recording{"recording": rec, "file": again} {
+		if got, ok := finding(rec, doubt.Code); !ok || got != doubt {
+			t.Errorf("the %s has %+v, want %+v among them", where, rec.Findings, doubt)
+		}
+	}
+}
+
 func TestTwoProbesOfOneKindAreTwoSeries(t *testing.T) {
 	p := plan(func(o *bufferbloat.SpeedtestOptions) { o.Length = time.Second })
 	p.Probes = []bufferbloat.ProbePlan{

@@ -133,7 +133,34 @@ func (f *labFlags) run(ctx context.Context, plan bufferbloat.Plan, o bufferbloat
 	if f.virtual {
 		o.NoCPU = "the run was in virtual time"
 	}
+	o.Doubts = func() []bufferbloat.Finding {
+		s := link.Stats()
+		return labDoubts(s.Lateness, s.SocketDrops)
+	}
 	return throughLab(ctx, link, plan, o)
+}
+
+// maxLabLateness is how late an emulated link may be, in one packet of a hundred, before its delays are this machine's.
+const maxLabLateness = 5 * time.Millisecond
+
+// labDoubts says what a lab saw that its run can't: delay and loss that were not the link's. late is the distribution of how late the link
+// delivered its packets.
+func labDoubts(late interface {
+	Quantile(p float64) (time.Duration, bool)
+}, socketDrops uint64) (found []bufferbloat.Finding) {
+	doubt := func(code, format string, args ...any) {
+		found = append(found, bufferbloat.Finding{Code: code, Severity: bufferbloat.Weakens, Text: fmt.Sprintf(format, args...)})
+	}
+	if p99, ok := late.Quantile(0.99); ok && p99 > maxLabLateness {
+		most, _ := late.Quantile(1)
+		doubt("lab_late", "the emulated link delivered 1%% of its packets more than %v late, and one %v: this machine was too busy, and that is part of "+
+			"the delays", p99.Round(time.Millisecond/10), most.Round(time.Millisecond/10))
+	}
+	if socketDrops > 0 {
+		doubt("lab_socket_drops", "%d datagrams that the emulated link delivered were lost at a full socket: that much of the loss is not the link's",
+			socketDrops)
+	}
+	return found
 }
 
 // throughLab runs plan from the lab's client against servers on its other host. The servers and the link end after the run, so that an interrupt
