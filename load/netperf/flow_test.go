@@ -288,6 +288,27 @@ func TestAResetAfterTheResultsIsNoError(t *testing.T) {
 	})
 }
 
+func TestWhatDoesNotArriveInTimeIsNoFaultOfTheServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := dribble()
+		records := capture(t, "omni-tcp-stream.s2c")
+		at := play(t, h, func(ctl net.Conn, listen func() (net.Listener, uint16)) {
+			_, _ = request(ctl)
+			l, port := listen()
+			_, _ = ctl.Write(withPort(records[0], port))
+			data, _ := l.Accept()
+			n, _ := io.CopyN(io.Discard, data, 500_000)
+			time.Sleep(8 * time.Second) // the path stands still, beyond the end and the time to drain
+			_, _ = ctl.Write(withReceived(records[1], uint64(n)))
+			_, _ = data.Close(), ctl.Close()
+		})
+		got, err := (&Client{Host: h, Addr: at}).NewFlow(FlowOptions{Direction: load.Upload, Length: 5 * time.Second}).Run(t.Context())
+		if err != nil || got.Bytes != 500_000 || !strings.Contains(got.Warning, "had not arrived") {
+			t.Errorf("got %+v, %v; want 500000 bytes, and that the others had not arrived", got, err)
+		}
+	})
+}
+
 func TestAServerThatNeverClosesDoesNotHoldUpTheClientNorItsFigure(t *testing.T) {
 	for _, direction := range []load.Direction{load.Download, load.Upload} {
 		synctest.Test(t, func(t *testing.T) {

@@ -244,6 +244,9 @@ func (r *running) settle(ctx context.Context, sent pump.Outcome, drained bool, c
 		return r.client.explain(ctx, fmt.Errorf("%w at the server in %v of an upload", ErrNoData, r.o.Length))
 	case sent.End != pump.TimeUp:
 		r.warn("the server ended the upload %v before its time", r.until.Sub(r.out.Stopped).Round(time.Millisecond))
+	case came && rx < sent.Bytes && !drained:
+		// Who is to blame, the path or the server, cannot be told.
+		r.warn("of %d bytes that were sent, %d had not arrived when %v after the end were over; they are not counted", sent.Bytes, sent.Bytes-rx, r.grace())
 	case came && rx < sent.Bytes:
 		r.warn("the server stopped reading before the end: it took %d of %d bytes", rx, sent.Bytes)
 	case !came && !drained:
