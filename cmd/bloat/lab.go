@@ -7,95 +7,13 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"bufferbloat"
-	"bufferbloat/internal/bitrate"
 	"bufferbloat/servers/irtt"
 	"bufferbloat/servers/lab"
 	"bufferbloat/servers/netperf"
 )
-
-// defaultQueue is what --lab without a value asks for.
-const defaultQueue = "fifo"
-
-// labFlags are the flags that put an emulated link in the place of a server.
-type labFlags struct {
-	queue    string // "" without --lab
-	down, up bitrate.Bitrate
-	rtt      time.Duration
-	buffer   depth
-	seed     uint64
-	virtual  bool
-	carrier  string
-	why      string // why not another carrier, for the recording
-	flags    *pflag.FlagSet
-}
-
-// The carriers of an emulated link.
-const (
-	processCarrier = "process" // everything in this process
-	kernelCarrier  = "kernel"  // the kernel's TCP, in namespaces
-	autoCarrier    = "auto"    // kernel where it can be had, otherwise process
-)
-
-func (f *labFlags) register(flags *pflag.FlagSet) {
-	f.flags = flags
-	flags.StringVar(&f.queue, "lab", "", "measure an emulated link on this machine, with this queue: fifo or fq_codel")
-	flags.Lookup("lab").NoOptDefVal = defaultQueue
-	f.describe(flags)
-	flags.BoolVar(&f.virtual, "virtual", false, "lab: run in virtual time, as fast as this machine can, and the same each time")
-	flags.StringVar(&f.carrier, "lab-carrier", processCarrier, "lab: process (everything in this process), kernel (the kernel's TCP, in namespaces) or auto")
-}
-
-// describe registers the flags that say what the link is like.
-func (f *labFlags) describe(flags *pflag.FlagSet) {
-	f.down, f.up, f.rtt, f.buffer = 20*bitrate.Mbit, 4*bitrate.Mbit, 40*time.Millisecond, depth{time: 250 * time.Millisecond}
-	flags.Var(&f.down, "down", "lab: rate to the client")
-	flags.Var(&f.up, "up", "lab: rate from the client")
-	flags.DurationVar(&f.rtt, "rtt", f.rtt, "lab: propagation delay, both ways together")
-	flags.Var(&f.buffer, "buffer", "lab: depth of the FIFO: time of its rate (250ms) or bytes (256k)")
-	flags.Uint64Var(&f.seed, "seed", 2, "lab: seed of all that is random in it")
-}
-
-func (f *labFlags) on() bool { return f.queue != "" }
-
-// check says which flag has no meaning without --lab, or beside another.
-func (f *labFlags) check() error {
-	if f.on() {
-		switch {
-		case f.carrier != processCarrier && f.carrier != kernelCarrier && f.carrier != autoCarrier:
-			return fmt.Errorf("--lab-carrier %q: want %s, %s or %s", f.carrier, processCarrier, kernelCarrier, autoCarrier)
-		case f.virtual && f.carrier != processCarrier:
-			return fmt.Errorf("--virtual: the kernel keeps real time; leave out --lab-carrier %s", f.carrier)
-		}
-		return nil
-	}
-	for _, name := range []string{"down", "up", "rtt", "buffer", "seed", "virtual", "lab-carrier"} {
-		if f.flags.Changed(name) {
-			return fmt.Errorf("--%s describes the emulated link; it goes with --lab", name)
-		}
-	}
-	return nil
-}
-
-// config returns the lab's parameters. The lab takes 0 for its defaults and negative values for none.
-func (f *labFlags) config() (lab.Config, error) {
-	c := lab.Config{Down: f.down, Up: f.up, RTT: f.rtt, Queue: f.queue, Buffer: f.buffer.time, BufferDown: f.buffer.bytes, BufferUp: f.buffer.bytes,
-		Seed: f.seed, Virtual: f.virtual}
-	switch {
-	case f.buffer.packets > 0:
-		return c, fmt.Errorf("--buffer %v: this queue has no limit in packets; give time or bytes", &f.buffer)
-	case f.down <= 0 || f.up <= 0:
-		return c, errors.New("--down and --up want a rate above 0, as in 20Mbit")
-	case f.rtt < 0:
-		return c, errors.New("--rtt wants 0 or more")
-	case f.rtt == 0:
-		c.RTT = -1
-	}
-	return c, nil
-}
 
 // links returns what the link will be like, or what is wrong with it.
 func (f *labFlags) links() (lab.Description, error) {
@@ -103,7 +21,7 @@ func (f *labFlags) links() (lab.Description, error) {
 	if err != nil {
 		return lab.Description{}, err
 	}
-	d, _, _, err := config.Links(nil, nil)
+	d, _, _, err := config.Links(nil, func(handle any) any { return handle })
 	return d, err
 }
 

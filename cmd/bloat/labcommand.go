@@ -57,7 +57,7 @@ that COMMAND started ends with it.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.SetInterspersed(false) // so that COMMAND keeps its own flags
-	flags.StringVar(&f.link.queue, "qdisc", defaultQueue, "queue in front of each direction: fifo or fq_codel")
+	flags.StringVar(&f.link.queue, "qdisc", defaultQueue, "queue of each direction: fifo, fq_codel, \"pie target 20ms\", \"htb rate 18mbit leaf cake\", ...")
 	f.link.describe(flags)
 	flags.StringVar(&f.congestionControl, "tcp", "", "default congestion control of both ends (default: this machine's)")
 	flags.StringVar(&f.serverCommand, "server", "", "shell command to run at the server's end beside the lab server")

@@ -231,16 +231,24 @@ func (a *app) speedtestInKernelLab(ctx context.Context, f *labFlags, plan buffer
 	if plan.Server.Family == 0 {
 		plan.Server.Family = 4 // as the other carriers do, so that the same payload fits into a packet
 	}
+	o.Doubts = func() []bufferbloat.Finding { return kernelDoubts(in.Stats()) }
 	rec, err := bufferbloat.Run(ctx, plan, o)
-	if stats, serr := in.Stats(); serr != nil {
-		err = errors.Join(err, serr)
-	} else if stats.Outside.Total() > 0 {
-		fmt.Fprintf(a.stderr, "bloat: %s\n", outsideText(stats.Outside))
-	}
 	if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) {
 		a.interruptedBy = s
 	}
 	return rec, err
+}
+
+// kernelDoubts says what the lab saw that the run can't.
+func kernelDoubts(s kernel.Stats, err error) []bufferbloat.Finding {
+	if err != nil {
+		return []bufferbloat.Finding{{Code: "lab_gone", Severity: bufferbloat.Voids, Text: fmt.Sprintf("the emulated link is gone, and its counters with it: %v", err)}}
+	}
+	found := labDoubts(&s.Lateness, 0)
+	if s.Outside.Total() > 0 {
+		found = append(found, bufferbloat.Finding{Code: "lab_drops", Severity: bufferbloat.Weakens, Text: outsideText(s.Outside)})
+	}
+	return found
 }
 
 // errReported is an error that the process outside has printed.
