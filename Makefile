@@ -1,8 +1,9 @@
 # make         bin/bloat, for this machine
 # make test    what a change must pass: formatting, vet, all tests under the race detector
-# make bench   all benchmarks, and the table of accuracy behind shaped kernel links (takes root and some minutes)
+# make bench   all benchmarks, and the tables of accuracy behind shaped kernel links and in the lab (takes root and some minutes)
 # make demo    a bloated link and the same link with fq_codel, emulated: no server, no root, no network
 # make pictures  the pictures of docs/pictures.md, anew
+# make seeds   the tables of docs/lab.md, anew: queues compared on emulated links, in virtual time (takes two minutes)
 # make fuzz    every fuzz target for FUZZTIME
 # make clean
 
@@ -13,7 +14,7 @@ FUZZTIME ?= 10s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || sed -n 's/^## \[\{0,1\}\([0-9][^] ]*\).*/\1/p' CHANGELOG.md | head -n 1)
 LDFLAGS  = -s -w -X main.version=$(or $(VERSION),unreleased)
 
-.PHONY: all test check bench demo pictures fuzz clean
+.PHONY: all test check bench demo pictures seeds fuzz clean
 
 # The same commit gives the same bytes: no paths, no time, no C compiler.
 all:
@@ -33,7 +34,7 @@ check:
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 20m ./...
-	BLOAT_ACCURACY=1 $(GO) test -count=1 -v -timeout 20m -run '^TestAccuracy' ./internal/acceptance
+	BLOAT_ACCURACY=1 $(GO) test -count=1 -v -p 1 -timeout 20m -run '^TestAccuracy' ./internal/acceptance ./servers/lab/kernel
 
 demo: all
 	bin/bloat speedtest --lab fifo --virtual -o bin/demo.bloat.json.gz
@@ -42,6 +43,9 @@ demo: all
 # Runs in virtual time: the same pictures each time.
 pictures:
 	$(GO) test -count=1 ./cmd/bloat -run '^TestThePicturesOfTheDocs' -update
+
+seeds:
+	BLOAT_SEEDS=1 $(GO) test -count=1 -timeout 20m -run '^TestSeeds$$' ./servers/lab
 
 fuzz:
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file func; do \
