@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
@@ -173,7 +172,7 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 	}
 	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase, Progress: a.progress}
 	if f.output != "" {
-		file, err := os.Create(f.output)
+		file, err := openOutput(f.output)
 		if err != nil {
 			return &usageError{fmt.Errorf("-o: %w", err)}
 		}
