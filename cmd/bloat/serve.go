@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -85,14 +86,16 @@ func (f *serveFlags) ports() (first, last uint16, err error) {
 	if f.data == "" {
 		return 0, 0, nil
 	}
-	n, err := fmt.Sscanf(f.data, "%d-%d", &first, &last)
-	if n == 1 {
-		last, err = first, nil
+	from, to, ok := strings.Cut(f.data, "-")
+	if !ok {
+		to = from
 	}
-	if err != nil || first == 0 || last < first {
+	a, err := strconv.ParseUint(from, 10, 16)
+	b, err2 := strconv.ParseUint(to, 10, 16)
+	if err = errors.Join(err, err2); err != nil || a == 0 || b < a {
 		return 0, 0, fmt.Errorf("--data-ports %q: want FIRST-LAST, as in 30000-30100", f.data)
 	}
-	return first, last, nil
+	return uint16(a), uint16(b), nil
 }
 
 // serve runs both servers until ctx is done.
