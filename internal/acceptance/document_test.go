@@ -39,6 +39,7 @@ type phase struct {
 	Latency []struct {
 		Primary bool           `json:"primary"`
 		Median  *time.Duration `json:"rtt_median_ns"`
+		P90     *time.Duration `json:"rtt_p90_ns"`
 		Reason  *string        `json:"reason"`
 	} `json:"latency"`
 }
