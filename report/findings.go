@@ -273,7 +273,7 @@ func (r *Result) verdict() int {
 			if g.OK {
 				got++
 			}
-			partial = partial || !g.OK || g.Flowed < g.Planned
+			partial = partial || !g.OK || g.Whole < g.Planned
 		}
 		if p.Kind == bufferbloat.Drain || p.Kind == bufferbloat.After {
 			continue

@@ -25,7 +25,7 @@ func (f *speedtestFlags) keepForPage(o *bufferbloat.RunOptions) (*keeper, error)
 	if f.page == "" {
 		return nil, nil
 	}
-	file, err := os.Create(f.page)
+	file, err := os.OpenFile(f.page, os.O_WRONLY|os.O_CREATE, 0o666) // an older page stays until there is a newer one
 	if err != nil {
 		return nil, fmt.Errorf("--html: %w", err)
 	}

@@ -131,7 +131,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		s := netperf.Server{Options: netperf.Options{Passphrase: f.passphrase, DataPorts: netperf.PortRange{First: first, Last: last}, MaxTests: f.tests,
-			MaxLength: time.Duration(f.length), Version: a.version, Log: log, Ready: ready("netperf")}}
+			MaxTestsPerAddress: f.tests,
+			MaxLength:          time.Duration(f.length), Version: a.version, Log: log, Ready: ready("netperf")}}
 		return s.Serve(ctx, h, at(f.netperf)...)
 	})
 	group.Go(func() error {

@@ -194,7 +194,8 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 		return err
 	}
 	if err != nil {
-		fmt.Fprintf(a.stderr, "bloat: the recording in %s is not whole: %v\n", f.output, err)
+		rec.Findings = append(rec.Findings, bufferbloat.Finding{Code: "recording_not_whole", Severity: bufferbloat.Weakens,
+			Text: fmt.Sprintf("the recording that was to be kept is not whole: %v; this result is", err)})
 	}
 	result := report.New(rec)
 	if s := a.interruptedBy; rec.Stopped != "" && (s != nil || errors.As(context.Cause(ctx), &s)) {

@@ -83,7 +83,7 @@ func TestOurClientAndOurServerOverTheKernel(t *testing.T) {
 					t.Fatalf("Check: %+v, %v", info, err)
 				}
 				for _, o := range run(t.Context(), t, client, c.flows, netperf.FlowOptions{
-					Direction: direction, Length: 300 * time.Millisecond, Server: info, DSCP: 8, ServerDSCP: 46,
+					Direction: direction, Length: time.Second, Server: info, DSCP: 8, ServerDSCP: 46,
 				}) {
 					check(t, o, direction)
 				}
