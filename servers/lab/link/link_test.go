@@ -45,24 +45,6 @@ func flood(p Packet, n int, start, gap time.Duration) []arrival {
 	return all
 }
 
-// merge puts the packets in order of their times.
-func merge(lists ...[]arrival) []arrival {
-	var all []arrival
-	for {
-		best := -1
-		for i, l := range lists {
-			if len(l) > 0 && (best < 0 || l[0].at < lists[best][0].at) {
-				best = i
-			}
-		}
-		if best < 0 {
-			return all
-		}
-		all = append(all, lists[best][0])
-		lists[best] = lists[best][1:]
-	}
-}
-
 func TestAnIdleLinkDelaysByTransmissionAndPropagation(t *testing.T) {
 	l := newLink(t, Options{Rate: 20 * bitrate.Mbit, Delay: 20 * ms, Framing: Framing{Overhead: 14}, Queue: tailDrop(100000)})
 	got := run(l, []arrival{{Packet{Size: 1500}, 5 * ms}}, time.Second)

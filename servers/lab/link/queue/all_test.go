@@ -116,7 +116,7 @@ func conserve(t *testing.T, d Discipline, in []byte, rate bitrate.Bitrate) {
 
 func TestEveryDisciplineConservesPackets(t *testing.T) {
 	rng := random()
-	in := make([]byte, 40000)
+	in := make([]byte, 16000)
 	for i := range in {
 		in[i] = byte(rng.Uint32())
 		if i%4 == 0 {
@@ -147,10 +147,10 @@ func TestDrainAccountsForEveryPacket(t *testing.T) {
 func TestNoPacketCostsAnAllocation(t *testing.T) {
 	for _, text := range examples {
 		step := steady(newLink(t, 100*bitrate.Mbit, must(t, text), nil))
-		for range 20000 {
+		for range 10000 {
 			step()
 		}
-		if got := testing.AllocsPerRun(20000, step); got != 0 {
+		if got := testing.AllocsPerRun(5000, step); got != 0 {
 			t.Errorf("%s allocates %.1f times per packet", text, got)
 		}
 	}

@@ -21,16 +21,16 @@ func TestFairQueuesAreFairWhateverTheFlowsSend(t *testing.T) {
 			rng := random()
 			var lists [][]timed
 			for f := range flows {
-				size := 200 + 1300*f/(flows-1)
+				size := 500 + 1000*f/(flows-1)
 				each := time.Duration(float64(size*8) / 20e6 * float64(time.Second)) // every flow alone fills the link
-				list := flood(link.Packet{Flow: flow(f), Size: size}, int(5*time.Second/each), 0, each)
+				list := flood(link.Packet{Flow: flow(f), Size: size}, int(2*time.Second/each), 0, each)
 				for i := range list {
 					list[i].at += time.Duration(rng.Int64N(int64(each)))
 				}
 				lists = append(lists, list)
 			}
 			l := newLink(t, 20*bitrate.Mbit, must(t, text), nil)
-			got := shareOf(run(l, merge(lists...), 5*time.Second), flows)
+			got := shareOf(run(l, merge(lists...), 2*time.Second), flows)
 			if index := jain(got); index < 0.99 {
 				t.Errorf("Jain's index %.4f over %v, want above 0.99", index, got)
 			}

@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,22 +51,11 @@ func flood(p link.Packet, n int, start, gap time.Duration) []timed {
 	return all
 }
 
-// merge puts the packets in order of their times.
+// merge puts the packets in order of their times, those of one time in order of the lists.
 func merge(lists ...[]timed) []timed {
-	var all []timed
-	for {
-		best := -1
-		for i, l := range lists {
-			if len(l) > 0 && (best < 0 || l[0].at < lists[best][0].at) {
-				best = i
-			}
-		}
-		if best < 0 {
-			return all
-		}
-		all = append(all, lists[best][0])
-		lists[best] = lists[best][1:]
-	}
+	all := slices.Concat(lists...)
+	slices.SortStableFunc(all, func(a, b timed) int { return cmp.Compare(a.at, b.at) })
+	return all
 }
 
 // flow returns the hash of a flow between two hosts.
