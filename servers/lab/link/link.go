@@ -106,7 +106,7 @@ type Stats struct {
 	Duplicated Count  // copies that the link made
 	Corrupted  uint64 // packets that it damaged
 	Held       uint64 // packets that it held back until others had overtaken them
-	Marked     uint64 // packets delivered or under way with Packet.Marked
+	Marked     uint64 // packets that the queue marked, whatever became of them after that
 	Backlog    Count  // inside now: queue, device, transmission and delay line
 	Queued     Count  // of these, in the queue
 	// MaxQueued is the most that the queue held at any time, each of its fields on its own.

@@ -51,7 +51,7 @@ type Discipline func(Env) (Queue, error)
 // Env is what a queue knows of its link, and what it tells it.
 type Env struct {
 	Drop func(p Packet, r Reason) // p is given up; every packet that Enqueue took is either returned by Dequeue or dropped, once
-	Mark func()                   // a packet that will be returned by Dequeue has been Marked
+	Mark func()                   // a packet that is held, or returned next, has been Marked
 	Rate bitrate.Bitrate          // of the serializer at the start; 0 means unlimited
 	Seed uint64                   // of what is random in the queue
 }
