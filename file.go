@@ -370,7 +370,7 @@ func (r *Recording) finish() {
 		p := &r.Phases[i]
 		if p.End == 0 {
 			p.End = max(last, p.Start)
-			p.From, p.To = r.window(*p)
+			p.From, p.To, _ = r.window(*p)
 		}
 	}
 	r.Ended = max(last, r.Ended)

@@ -23,11 +23,12 @@ func (r *recorder) highestRTT(from time.Duration) (high time.Duration) {
 	return high
 }
 
-// window is Recording.window of the recording so far.
+// window is the window of a phase by the recording so far.
 func (r *recorder) window(p Phase) (from, to time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.rec.window(p)
+	from, to, _ = r.rec.window(p)
+	return from, to
 }
 
 // judge returns the findings that the recording so far calls for, of a run that ended early for the reason stopped, "" if it did not.
@@ -40,9 +41,13 @@ func (r *recorder) judge(stopped string) []Finding {
 // judgeFlows says which flows are missing, and what weakens the figures of the others. Those that ended because the run was stopped are
 // not missing.
 func (r *Recording) judgeFlows(stopped string) (found []Finding) {
-	for _, ph := range r.Plan.Phases {
+	for _, ph := range r.Phases {
 		if ph.Kind != Load {
 			continue
+		}
+		if _, _, ragged := r.window(ph); ragged {
+			found = append(found, Finding{"streams_ragged", Weakens, ph.Name,
+				"at no time did all streams carry data; the latency is that of the time in which three quarters of them did"})
 		}
 		for _, d := range []load.Direction{load.Download, load.Upload} {
 			var all, failed int
@@ -82,7 +87,11 @@ func (r *Recording) judgeProbes() (found []Finding) {
 		add := func(code string, severity Severity, format string, args ...any) {
 			found = append(found, Finding{Code: code, Severity: severity, Text: s.Name + " probes: " + fmt.Sprintf(format, args...)})
 		}
-		if s.Reason != "" {
+		switch asked := r.asked(s); {
+		case s.Reason == "":
+		case asked != "" && asked != s.Target:
+			add("probe_fallback", Weakens, "they go to %s and not to %s, because %s", quoteOdd(s.Target), quoteOdd(asked), s.Reason)
+		default:
 			add("probe_fallback", Note, "used because %s", s.Reason)
 		}
 		if s.Error != "" {
@@ -100,6 +109,16 @@ func (r *Recording) judgeProbes() (found []Finding) {
 		}
 	}
 	return found
+}
+
+// asked returns the host that the plan wanted a primary series to probe, "" where it left that open.
+func (r *Recording) asked(s ProbeSeries) string {
+	for _, p := range r.Plan.Probes {
+		if p.Primary && s.Primary {
+			return p.Target
+		}
+	}
+	return ""
 }
 
 func addOnce(list []string, s string) []string {

@@ -82,14 +82,19 @@ func hasKind(open []openProbe, kind string) bool {
 }
 
 // openBest opens the best kind that works: ICMP, where it is permitted and answered; else irtt, else TCP, with the reason why. These two go to
-// the server, whoever was to be pinged, because nobody else is sure to answer them.
+// the server, whoever was to be pinged, because nobody else is sure to answer them. A host that was named and does not exist is a
+// mistake, and no reason to probe another.
 func (r *run) openBest(ctx context.Context, pp ProbePlan) (openProbe, error) {
-	p, err := r.open(ctx, pp, ICMP)
+	addr, err := r.target(ctx, pp.Target)
+	if err != nil {
+		return openProbe{}, err
+	}
+	p, err := r.openAt(ctx, pp, ICMP, addr)
 	if err == nil {
 		if r.answered(ctx, p) {
-			return r.openAgain(ctx, pp, p.series) // the try's transport is spent
+			return r.openAt(ctx, pp, ICMP, addr) // the try's transport is spent
 		}
-		err = fmt.Errorf("%v does not answer ICMP echo", p.series.Address)
+		err = fmt.Errorf("%v does not answer ICMP echo", addr)
 	}
 	if ctx.Err() != nil {
 		return openProbe{}, context.Cause(ctx)
@@ -100,10 +105,10 @@ func (r *run) openBest(ctx context.Context, pp ProbePlan) (openProbe, error) {
 	why := []string{err.Error()}
 	fallback := pp
 	fallback.Target = ""
-	p, err = r.open(ctx, fallback, IRTT)
+	p, err = r.openAt(ctx, fallback, IRTT, r.server)
 	if err != nil {
 		why = append(why, err.Error())
-		if p, err = r.open(ctx, fallback, TCP); err != nil {
+		if p, err = r.openAt(ctx, fallback, TCP, r.server); err != nil {
 			return openProbe{}, err
 		}
 	}
@@ -111,23 +116,20 @@ func (r *run) openBest(ctx context.Context, pp ProbePlan) (openProbe, error) {
 	return p, nil
 }
 
-// openAgain opens a series like the one that was tried, to the very address that answered: a name may lead to another one each time.
-func (r *run) openAgain(ctx context.Context, pp ProbePlan, tried ProbeSeries) (openProbe, error) {
-	pp.Target = tried.Address
-	p, err := r.open(ctx, pp, ICMP)
-	p.series.Target = tried.Target
-	return p, err
+// open makes one series ready.
+func (r *run) open(ctx context.Context, pp ProbePlan, kind ProbeKind) (openProbe, error) {
+	addr, err := r.target(ctx, pp.Target)
+	if err != nil {
+		return openProbe{}, err
+	}
+	return r.openAt(ctx, pp, kind, addr)
 }
 
-// open makes one series ready.
-func (r *run) open(ctx context.Context, pp ProbePlan, kind ProbeKind) (p openProbe, err error) {
+// openAt makes a series ready that goes to addr.
+func (r *run) openAt(ctx context.Context, pp ProbePlan, kind ProbeKind, addr netip.Addr) (p openProbe, err error) {
 	target := pp.Target
 	if target == "" {
 		target = r.plan.Server.Host
-	}
-	addr, err := r.target(ctx, target)
-	if err != nil {
-		return p, err
 	}
 	p.options = probe.Options{Interval: pp.Interval, Socket: r.socket()}
 	p.options.Socket.DSCP = pp.DSCP
@@ -160,7 +162,7 @@ const sessionSlack = 2 * time.Minute
 
 // target returns the address to probe: the server's own, or the first of another host's, in the server's family where it has one.
 func (r *run) target(ctx context.Context, name string) (netip.Addr, error) {
-	if name == r.plan.Server.Host {
+	if name == "" || name == r.plan.Server.Host {
 		return r.server, nil
 	}
 	addrs, err := r.resolve(ctx, name, host.FamilyOf(r.server))

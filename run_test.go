@@ -544,3 +544,20 @@ func TestAFullFIFODelaysByItsDepth(t *testing.T) {
 		}
 	}
 }
+
+func TestAHostToPingThatDoesNotExistIsAnErrorAndOneThatIsSilentIsNamed(t *testing.T) {
+	short := func(target string) bufferbloat.Plan {
+		return plan(func(o *bufferbloat.SpeedtestOptions) { o.PingHost, o.Length = target, time.Second })
+	}
+	if rec, err := (rig{}).run(t, t.Context(), short("nosuch.invalid")); err == nil || rec != nil {
+		t.Errorf("a name that does not exist: got %v and %v, want an error", rec != nil, err)
+	}
+	rec, err := rig{}.run(t, t.Context(), short("192.0.2.99"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, ok := finding(rec, "probe_fallback")
+	if !ok || f.Severity != bufferbloat.Weakens || !strings.Contains(f.Text, "not to 192.0.2.99") {
+		t.Errorf("findings %+v do not say that another host was probed", rec.Findings)
+	}
+}
