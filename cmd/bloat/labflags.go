@@ -80,7 +80,7 @@ func (f *labFlags) describe(flags *pflag.FlagSet) {
 	flags.StringVar(&f.duplicate, "duplicate", "", "lab: share of packets that arrive twice; DOWN/UP")
 	flags.StringVar(&f.corrupt, "corrupt", "", "lab: share of packets that arrive damaged; DOWN/UP")
 	flags.StringVar(&f.schedule, "schedule", "", "lab: file of what changes when, as in \"20s rate 5mbit for 10s\"; DOWN,UP for one each")
-	flags.Uint64Var(&f.seed, "seed", 2, "lab: seed of all that is random in it")
+	flags.Uint64Var(&f.seed, "seed", 2, "lab: seed of all that is random in it: ports, hashes, losses; where none of these matters every seed gives the same run")
 	flags.VisitAll(func(g *pflag.Flag) {
 		if !before[g.Name] {
 			f.names = append(f.names, g.Name)

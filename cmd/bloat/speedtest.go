@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -158,8 +159,7 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 		return &usageError{err}
 	}
 	if f.dryRun {
-		_, err := fmt.Fprint(a.stdout, plan.String())
-		return err
+		return a.printPlan(plan, f.format == "json")
 	}
 	var before *report.Result
 	if f.against != "" {
@@ -237,6 +237,17 @@ func (a *app) leaveToLab(ctx context.Context, f *speedtestFlags) (over bool, err
 		return false, nil
 	}
 	return true, err
+}
+
+// printPlan prints what would be sent.
+func (a *app) printPlan(plan bufferbloat.Plan, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(a.stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(map[string]any{"schema": "bloat/plan/1", "version": a.version, "plan": plan})
+	}
+	_, err := fmt.Fprint(a.stdout, plan.String())
+	return err
 }
 
 // dots shows on the terminal how far the run is: a line a phase, a dot a second.

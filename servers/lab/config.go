@@ -147,7 +147,7 @@ func (d *direction) bytes(c Config, depth time.Duration) (int, error) {
 		set = int(min(float64(d.rate)/8*depth.Seconds(), queue.MaxFIFO))
 	}
 	if set < mtu+c.Overhead || set > queue.MaxFIFO {
-		return 0, fmt.Errorf("lab %s buffer of %d bytes: want %d (one packet) to %d; set a longer time or the bytes",
+		return 0, fmt.Errorf("lab %s buffer of %d bytes: want %d (one packet) to %d; give it a longer time",
 			d.name, set, mtu+c.Overhead, queue.MaxFIFO)
 	}
 	return set, nil
