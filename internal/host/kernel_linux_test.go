@@ -1058,14 +1058,17 @@ func tcpState(t *testing.T, c net.Conn) (state uint8) {
 }
 
 func TestAnOlderKernelsShortAnswerLeavesFieldsUnknown(t *testing.T) {
-	raw := &unix.TCPInfo{Rtt: 1500, Snd_mss: 1448, Snd_cwnd: 10, Total_retrans: 3, Bytes_acked: 99, Min_rtt: 700}
+	raw := &unix.TCPInfo{Rtt: 1500, Snd_mss: 1448, Snd_cwnd: 10, Total_retrans: 3, Bytes_acked: 99, Notsent_bytes: 5, Min_rtt: 700}
 	tests := []struct {
 		name string
 		size uintptr
 		want TCPInfo
 	}{
-		{"all fields", unsafe.Sizeof(*raw), TCPInfo{BytesAcked: 99, HasBytesAcked: true, Retransmits: 3, HasRetransmits: true, MinRTT: 700 * time.Microsecond}},
-		{"without the least RTT", unsafe.Offsetof(raw.Min_rtt), TCPInfo{BytesAcked: 99, HasBytesAcked: true, Retransmits: 3, HasRetransmits: true}},
+		{"all fields", unsafe.Sizeof(*raw), TCPInfo{BytesAcked: 99, HasBytesAcked: true, Retransmits: 3, HasRetransmits: true,
+			Unsent: 5, HasUnsent: true, MinRTT: 700 * time.Microsecond}},
+		{"without the least RTT", unsafe.Offsetof(raw.Min_rtt), TCPInfo{BytesAcked: 99, HasBytesAcked: true, Retransmits: 3, HasRetransmits: true,
+			Unsent: 5, HasUnsent: true}},
+		{"without the unsent bytes", unsafe.Offsetof(raw.Notsent_bytes), TCPInfo{BytesAcked: 99, HasBytesAcked: true, Retransmits: 3, HasRetransmits: true}},
 		{"half of the acknowledged bytes", unsafe.Offsetof(raw.Bytes_acked) + 4, TCPInfo{Retransmits: 3, HasRetransmits: true}},
 		{"without retransmissions", unsafe.Offsetof(raw.Total_retrans), TCPInfo{}},
 	}

@@ -42,6 +42,9 @@ func fromKernel(raw *unix.TCPInfo, size uintptr, dialed bool) TCPInfo {
 	if known(unsafe.Offsetof(raw.Bytes_acked), 8) {
 		info.BytesAcked, info.HasBytesAcked = payloadAcked(raw, dialed), true
 	}
+	if known(unsafe.Offsetof(raw.Notsent_bytes), 4) {
+		info.Unsent, info.HasUnsent = int(raw.Notsent_bytes), true
+	}
 	if known(unsafe.Offsetof(raw.Min_rtt), 4) && raw.Min_rtt != math.MaxUint32 { // all ones: no sample yet
 		info.MinRTT = time.Duration(raw.Min_rtt) * time.Microsecond
 	}
