@@ -97,6 +97,8 @@ func TestCheckFailsWithinSecondsAndSaysWhy(t *testing.T) {
 		{"another service", answer([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"), false), "", ErrNotNetserver, "is the port right?", time.Second},
 		{"another service with long answers", answer(bytes.Repeat([]byte("\x00\x00\x00\x00lo"), 200)[:656], true), "", nil, "refuses",
 			3 * time.Second},
+		{"another service with long answers in text", answer(bytes.Repeat([]byte("HTTP/1.1 400 Bad Request\r\n"), 26), true), "",
+			ErrNotNetserver, `it answers in text, "HTTP/1.1"; is the port right?`, 3 * time.Second},
 		{"zeros", answer(make([]byte, 656), true), "", ErrNotNetserver, "type 0", 3 * time.Second},
 		{"a busy server", answer(wire.TypeOmniResponse.AppendTo(nil, 16), true), "", nil, "busy (16)", 3 * time.Second},
 	} {

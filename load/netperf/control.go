@@ -81,6 +81,8 @@ func (k *control) ask(ctx context.Context, request []byte, wait time.Duration) (
 	n, err := k.read(ctx, record, until)
 	k.answered = k.host.Now()
 	switch {
+	case err == nil && isText(record):
+		return nil, fmt.Errorf("%w: it answers in text, %q; is the port right?", ErrNotNetserver, record[:typeAndError])
 	case err == nil:
 		return record, nil
 	case n > 0 && n%wire.OldSize == 0:
@@ -92,6 +94,20 @@ func (k *control) ask(ctx context.Context, request []byte, wait time.Duration) (
 			ErrSilent, wait.Round(time.Second/10))
 	}
 	return nil, ErrClosed
+}
+
+// typeAndError is the length of a record's first two words.
+const typeAndError = 8
+
+// isText reports whether a record begins with printable ASCII. The type of an answer is not to be relied on, but no type with an error
+// number is all text: that number would be above 500 million.
+func isText(record []byte) bool {
+	for _, c := range record[:typeAndError] {
+		if (c < ' ' || c > '~') && c != '\r' && c != '\n' && c != '\t' {
+			return false
+		}
+	}
+	return true
 }
 
 // read fills record, by until or once nothing has come for a while in the middle of it.
