@@ -105,7 +105,7 @@ func flood(ctx context.Context, to netip.AddrPort, rate bitrate.Bitrate) error {
 	if err := errors.Join(err, cerr); err != nil {
 		return err
 	}
-	hurry() // the one who is to keep the link busy must not wait for others
+	hurryBelow() // the one who is to keep the link busy must not wait for others
 	b := make([]byte, payload*batch)
 	start := time.Now()
 	for sent := 0; ctx.Err() == nil; {
@@ -124,8 +124,8 @@ func flood(ctx context.Context, to netip.AddrPort, rate bitrate.Bitrate) error {
 	return nil
 }
 
-// hurry gives the calling goroutine a thread of its own with real-time scheduling, below the forwarder's, where that is permitted.
-func hurry() {
+// hurryBelow gives the calling goroutine a thread of its own with real-time scheduling, below the forwarder's, where that is permitted.
+func hurryBelow() {
 	runtime.LockOSThread()
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Priority: 5}, 0)
 }
@@ -248,7 +248,7 @@ func pings(t *testing.T, n int, patience time.Duration) []time.Duration {
 		}
 		done <- nil
 	}()
-	hurry()
+	hurryBelow()
 	defer runtime.UnlockOSThread()
 	start := time.Now()
 	request := make([]byte, 64)
