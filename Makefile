@@ -35,6 +35,7 @@ check:
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 20m ./...
 	BLOAT_ACCURACY=1 $(GO) test -count=1 -v -p 1 -timeout 20m -run '^TestAccuracy' ./internal/acceptance ./servers/lab/kernel
+	BLOAT_SPEED=1 $(GO) test -count=1 -v -timeout 10m -run '^TestSpeed' ./cmd/bloat
 
 demo: all
 	bin/bloat speedtest --lab fifo --virtual -o bin/demo.bloat.json.gz

@@ -121,15 +121,14 @@ func columns(series string, samples []probe.Sample) *sampleColumns {
 	return c
 }
 
-// rows turns columns back into samples, or says which column is wrong.
-func (c *sampleColumns) rows() ([]probe.Sample, error) {
+// rows turns columns back into samples, which it appends to samples, or says which column is wrong.
+func (c *sampleColumns) rows(samples []probe.Sample) ([]probe.Sample, error) {
 	n := len(c.Seq)
 	if len(c.Due) != n || len(c.Sent) != n || len(c.Outcome) != n || len(c.RTT) != n || len(c.Stamp) != n ||
 		len(c.Up) != len(c.Down) || len(c.Up) != 0 && len(c.Up) != n {
 		return nil, fmt.Errorf("series %q: columns of different lengths", c.Series)
 	}
-	samples := make([]probe.Sample, n)
-	for i := range samples {
+	for i := range n {
 		s := probe.Sample{Seq: c.Seq[i], Due: c.Due[i], Sent: c.Sent[i], RTT: c.RTT[i]}
 		if c.Outcome[i] < 0 || c.Outcome[i] > math.MaxUint8 {
 			return nil, fmt.Errorf("series %q: outcome %d", c.Series, c.Outcome[i])
@@ -144,7 +143,7 @@ func (c *sampleColumns) rows() ([]probe.Sample, error) {
 		if err := checkSample(&s); err != nil {
 			return nil, fmt.Errorf("series %q: %w", c.Series, err)
 		}
-		samples[i] = s
+		samples = append(samples, s)
 	}
 	return samples, nil
 }
@@ -257,19 +256,22 @@ func (r *Recording) applySamples(c *sampleColumns) error {
 	if s == nil {
 		return fmt.Errorf("samples of series %q, which was not declared", c.Series)
 	}
-	rows, err := c.rows()
-	if err != nil {
+	if !r.packing {
+		rows, err := c.rows(s.Samples)
+		if err == nil {
+			s.Samples = rows
+		}
 		return err
 	}
-	if r.packing {
-		if s.packed == nil {
-			s.packed = &packed{}
-		}
-		s.packed.add(rows)
-		return nil
+	if s.packed == nil {
+		s.packed = &packed{}
 	}
-	s.Samples = append(s.Samples, rows...)
-	return nil
+	rows, err := c.rows(s.packed.rows[:0])
+	if err == nil {
+		s.packed.rows = rows
+		s.packed.add(rows)
+	}
+	return err
 }
 
 func (r *Recording) applyPoints(c *pointColumns) error {

@@ -41,7 +41,8 @@ type packed struct {
 	last   probe.Sample  // packed last
 	step   time.Duration // between the two packed last
 	fresh  []probe.Sample
-	mixed  bool // a sample came so late that its place was packed already
+	rows   []probe.Sample // space for those that are read next
+	mixed  bool           // a sample came so late that its place was packed already
 }
 
 const (
@@ -76,7 +77,7 @@ func (p *packed) settle(n int) {
 // finish packs what is left and, where a sample missed its place, puts all in order anew.
 func (p *packed) finish() {
 	p.settle(len(p.fresh))
-	p.fresh = nil
+	p.fresh, p.rows = nil, nil
 	if !p.mixed {
 		return
 	}

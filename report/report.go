@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"bufferbloat"
@@ -191,18 +192,23 @@ func New(rec *bufferbloat.Recording) *Result {
 	if !rec.CPU.Available {
 		r.noCPU = cmp.Or(rec.CPU.Why, "not recorded")
 	}
+	var others sync.WaitGroup
+	others.Go(func() {
+		for i := range rec.Others {
+			r.Others = append(r.Others, newOther(&rec.Others[i]))
+		}
+	})
 	src := rand.NewPCG(seed, 0)
+	var room room
 	order := primaryFirst(rec.Probes)
 	for i := range order {
-		r.Series = append(r.Series, newSeries(order[i]))
+		r.Series = append(r.Series, newSeries(order[i], &room))
 	}
 	for _, ph := range phases(rec) {
-		r.measure(&ph, rec, order, src)
+		r.measure(&ph, rec, order, src, &room)
 		r.Phases = append(r.Phases, ph)
 	}
-	for i := range rec.Others {
-		r.Others = append(r.Others, newOther(&rec.Others[i]))
-	}
+	others.Wait()
 	r.induce(src)
 	r.derive()
 	return r
@@ -251,7 +257,7 @@ func phases(rec *bufferbloat.Recording) []Phase {
 }
 
 // measure fills in the figures of one phase.
-func (r *Result) measure(ph *Phase, rec *bufferbloat.Recording, order []*bufferbloat.ProbeSeries, src rand.Source) {
+func (r *Result) measure(ph *Phase, rec *bufferbloat.Recording, order []*bufferbloat.ProbeSeries, src rand.Source, room *room) {
 	if ph.Kind == bufferbloat.Load {
 		ph.Goodput = goodputs(ph, rec)
 	}
@@ -271,7 +277,7 @@ func (r *Result) measure(ph *Phase, rec *bufferbloat.Recording, order []*bufferb
 		return
 	}
 	for _, s := range order {
-		ph.Latency = append(ph.Latency, newLatency(s, ph.From, ph.To, src))
+		ph.Latency = append(ph.Latency, newLatency(s, ph.From, ph.To, src, room))
 	}
 }
 
@@ -292,6 +298,21 @@ func outcome(s *probe.Sample) probe.Outcome {
 	return s.Outcome
 }
 
+// room is space for the delays of a series, and for the same in order of size, which serves for one after the other: of a long recording, it is most
+// of what is held.
+type room struct {
+	delays, sorted []time.Duration
+}
+
+// take returns an empty slice with space for n delays. It is valid until the next call.
+func (r *room) take(n int) []time.Duration {
+	if cap(r.delays) < n {
+		r.delays = nil // so that the old one and the new one are not held at once
+		r.delays = make([]time.Duration, 0, n)
+	}
+	return r.delays[:0]
+}
+
 // long is the number of samples from which a series is counted before space is taken for what a phase has of it.
 const long = 100_000
 
@@ -308,9 +329,9 @@ func answered(s *bufferbloat.ProbeSeries, from, to time.Duration) (n int) {
 	return n
 }
 
-func newLatency(s *bufferbloat.ProbeSeries, from, to time.Duration, src rand.Source) Latency {
+func newLatency(s *bufferbloat.ProbeSeries, from, to time.Duration, src rand.Source, room *room) Latency {
 	l := Latency{Series: s.Name, Kind: s.Kind, Primary: s.Primary, NoLoss: s.NoLoss}
-	rtts := make([]time.Duration, 0, answered(s, from, to))
+	rtts := room.take(answered(s, from, to))
 	for sample := range s.All() {
 		if !within(&sample, from, to) {
 			continue
@@ -321,7 +342,8 @@ func newLatency(s *bufferbloat.ProbeSeries, from, to time.Duration, src rand.Sou
 			rtts = append(rtts, sample.RTT)
 		}
 	}
-	d := stat.Sort(rtts, make([]time.Duration, 0, len(rtts)))
+	d := stat.Sort(rtts, slices.Grow(room.sorted, len(rtts)))
+	room.sorted = d.Sorted()[:0]
 	l.Summary = d.Summarize(l.Count.AllLost())
 	if l.OK() {
 		e, _ := d.Estimate(src, 0.5, 0.9) // it fails on no samples alone

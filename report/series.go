@@ -21,11 +21,11 @@ func resolution(s host.Stamp) time.Duration {
 	return 200 * time.Microsecond
 }
 
-func newSeries(p *bufferbloat.ProbeSeries) Series {
+func newSeries(p *bufferbloat.ProbeSeries, room *room) Series {
 	s := Series{Name: p.Name, Kind: p.Kind, Target: p.Target, Address: p.Address, Interval: p.Interval, DSCP: p.DSCP, Primary: p.Primary,
 		Reason: p.Reason, Error: p.Error, Tally: p.Tally}
 	s.Uncounted = p.NoLoss != ""
-	late := make([]time.Duration, 0, p.Len())
+	late := room.take(p.Len())
 	for sample := range p.All() {
 		o := outcome(&sample)
 		s.Count.add(o)
