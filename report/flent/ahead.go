@@ -1,7 +1,6 @@
 package flent
 
 import (
-	"errors"
 	"io"
 	"sync"
 )
@@ -42,7 +41,7 @@ func newAhead(r io.Reader) *ahead {
 			case <-a.stop:
 				return
 			}
-			n, err := r.Read(b[:chunkSize])
+			n, err := readFull(r, b[:chunkSize])
 			select {
 			case a.full <- chunk{b[:n], err}:
 			case <-a.stop:
@@ -54,6 +53,16 @@ func newAhead(r io.Reader) *ahead {
 		}
 	})
 	return a
+}
+
+// readFull fills b as far as the text goes. Half-full chunks would only be handed over more often.
+func readFull(r io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var more int
+		more, err = r.Read(b[n:])
+		n += more
+	}
+	return n, err
 }
 
 // Read returns the text in order, and after it the error that ended it.
@@ -76,52 +85,4 @@ func (a *ahead) Read(b []byte) (int, error) {
 func (a *ahead) close() {
 	close(a.stop)
 	a.done.Wait()
-}
-
-// pieces is a file in memory, in pieces, so that reading it copies nothing.
-type pieces struct {
-	b    [][]byte
-	at   int // in the first piece
-	size int
-}
-
-// fill reads r up to its end, or until there are most bytes or more.
-func (p *pieces) fill(r io.Reader, most int) error {
-	for p.size < most {
-		b := make([]byte, chunkSize)
-		n, err := io.ReadFull(r, b)
-		p.b, p.size = append(p.b, b[:n]), p.size+n
-		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return nil
-		case err != nil:
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *pieces) next() bool {
-	for len(p.b) > 0 && p.at == len(p.b[0]) {
-		p.b, p.at = p.b[1:], 0
-	}
-	return len(p.b) > 0
-}
-
-func (p *pieces) Read(b []byte) (int, error) {
-	if !p.next() {
-		return 0, io.EOF
-	}
-	n := copy(b, p.b[0][p.at:])
-	p.at += n
-	return n, nil
-}
-
-// ReadByte is what the decompressor asks for, so as not to put a buffer of its own before it.
-func (p *pieces) ReadByte() (byte, error) {
-	if !p.next() {
-		return 0, io.EOF
-	}
-	p.at++
-	return p.b[0][p.at-1], nil
 }

@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"time"
+
+	"bufferbloat/internal/inflate"
 )
 
 // newest is the format version that is written, and the newest that is read.
@@ -45,7 +48,9 @@ type series struct {
 	columns []*column // what raw samples have beside the fields of row
 	hasRaw  bool      // the file has an entry in raw_values
 	skipped int       // raw entries that are no numbers in time
-	grid    []float64 // NaN is null; nil where no grid value was kept
+	hasGrid bool      // the file has an entry in results
+	width   int       // of its values on the grid
+	grid    []float64 // them, NaN for null; nil where raw samples say more
 	onGrid  int       // values on the grid that are not null
 	declare seriesMeta
 }
@@ -96,23 +101,19 @@ func expand(r io.Reader) (text io.Reader, end func(), err error) {
 	default:
 		return b, end, nil
 	}
-	whole := &pieces{}
-	if err := whole.fill(b, maxAhead); err != nil {
+	whole := bytes.NewBuffer(make([]byte, 0, 1<<20)) // what is not used of it costs nothing
+	if _, err := whole.ReadFrom(io.LimitReader(b, maxAhead)); err != nil {
 		return nil, nil, err
 	}
-	packed := io.Reader(whole)
-	if whole.size >= maxAhead {
-		packed = io.MultiReader(packed, b)
+	if whole.Len() < maxAhead {
+		a := newAhead(inflate.NewReader(whole.Bytes()))
+		return a, a.close, nil
 	}
-	gz, err := gzip.NewReader(packed)
+	gz, err := gzip.NewReader(io.MultiReader(whole, b)) // the rest comes from r, which may block
 	if err != nil {
 		return nil, nil, &FormatError{0, fmt.Errorf("gzip header: %w", cutOff(err))}
 	}
-	if whole.size >= maxAhead {
-		return gz, end, nil // the rest comes from r, which may block
-	}
-	a := newAhead(gz)
-	return a, a.close, nil
+	return gz, end, nil
 }
 
 // decode reads a file.
@@ -166,8 +167,8 @@ func (e *VersionError) Error() string {
 func (f *file) check(offset int64) error {
 	n := len(f.grid)
 	for _, se := range f.order {
-		if se.grid != nil && len(se.grid) != n {
-			return &FormatError{offset, fmt.Errorf("series %q has %d values on a grid of %d points", se.name, len(se.grid), n)}
+		if se.hasGrid && se.width != n {
+			return &FormatError{offset, fmt.Errorf("series %q has %d values on a grid of %d points", se.name, se.width, n)}
 		}
 	}
 	for i, x := range f.grid {
@@ -186,7 +187,7 @@ func (f *file) member(s *scanner, key string) {
 	case "metadata":
 		f.object(s, "metadata", func(key string) { f.metadata(s, key) })
 	case "x_values":
-		f.grid = f.values(s, "x_values", true)
+		f.grid, _ = f.values(s, "x_values", true)
 		for i, x := range f.grid {
 			if math.IsNaN(x) {
 				s.fail("x_values: no number at place %d", i)
@@ -196,7 +197,8 @@ func (f *file) member(s *scanner, key string) {
 		f.object(s, "results", func(name string) {
 			se := f.series(s, name)
 			// What raw samples tell is not wanted from the grid; its length is.
-			se.grid = f.values(s, name, len(se.rows) == 0 && len(se.columns) == 0)
+			se.hasGrid = true
+			se.grid, se.width = f.values(s, name, len(se.rows) == 0 && !f.inColumn(name))
 			for _, v := range se.grid {
 				if !math.IsNaN(v) {
 					se.onGrid++
@@ -277,31 +279,38 @@ func (f *file) series(s *scanner, name string) *series {
 	return se
 }
 
-// values reads an array of numbers and nulls. Without keep, all but its length and its nulls is forgotten.
-func (f *file) values(s *scanner, what string, keep bool) []float64 {
+// inColumn reports whether what the grid has by this name stands among the raw samples of the series before its last "::".
+func (f *file) inColumn(name string) bool {
+	parent, key, ok := cutLast(name, "::")
+	p := f.byName[parent]
+	return ok && p != nil && slices.ContainsFunc(p.columns, func(c *column) bool { return c.name == key })
+}
+
+// values reads an array of numbers and nulls, and returns its length. Without keep, the values are forgotten.
+func (f *file) values(s *scanner, what string, keep bool) (out []float64, n int) {
 	if !f.isA(s, '[', what) {
-		return nil
+		return nil, 0
 	}
-	out := make([]float64, 0, max(len(f.grid), f.widest))
+	if keep {
+		out = make([]float64, 0, max(len(f.grid), f.widest))
+	}
 	s.take('[')
-	defer func() { f.widest = min(len(out), 100_000) }()
-	for first := true; s.more(&first, ']'); {
+	for first := true; s.more(&first, ']'); n++ {
 		if f.cells++; f.cells > maxCells {
 			s.fail("more than %d values", maxCells)
-			return nil
+			return nil, 0
 		}
-		switch {
-		case s.peek() == 'n':
-			s.word("null")
-			out = append(out, math.NaN())
+		switch c := s.peek(); {
 		case keep:
 			out = append(out, f.float(s, what))
+		case c == 'n':
+			s.word("null")
 		default:
 			s.number()
-			out = append(out, 0)
 		}
 	}
-	return out
+	f.widest = min(n, 100_000)
+	return out, n
 }
 
 // float reads a number, or NaN for null and for what is of another type.

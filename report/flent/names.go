@@ -75,10 +75,21 @@ func (o *writer) probeName(p *bufferbloat.ProbeSeries) string {
 	return pingPrefix + " " + rest
 }
 
+// numbered reports whether a flow has no name but its number: "upload 3".
+func numbered(name string) bool {
+	name = strings.TrimPrefix(name, "TCP ")
+	rest, ok := strings.CutPrefix(name, "upload")
+	if !ok {
+		rest, ok = strings.CutPrefix(name, "download")
+	}
+	digits := strings.TrimLeft(rest, " :")
+	return ok && digits != rest && digits != "" && strings.Trim(digits, "0123456789") == ""
+}
+
 // flowName is the name of the n-th flow of its direction.
 func (o *writer) flowName(f *bufferbloat.Flow, n int) string {
 	name := f.Name
-	if m := numbered.FindStringSubmatch(name); m != nil || o.test != o.rec.Plan.Name {
+	if numbered(name) || o.test != o.rec.Plan.Name {
 		switch {
 		case slices.Contains(single, o.test) && n == 1:
 			return "TCP " + f.Direction.String()

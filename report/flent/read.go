@@ -230,22 +230,15 @@ func (m *mapper) quantity(s *series) {
 		}
 	}
 	if len(q.At) == 0 {
-		if _, key, ok := cutLast(s.name, "::"); ok && m.hasColumn(s.name, key) {
+		if m.f.inColumn(s.name) {
 			return // its raw samples stand with another series: columns has them
 		}
-		if s.grid == nil && len(s.rows) == 0 {
+		if !s.hasGrid && len(s.rows) == 0 {
 			return // an entry among the metadata, or the place of samples whose fields columns keeps
 		}
 		m.onGrid(&q, s)
 	}
 	m.rec.Others = append(m.rec.Others, q)
-}
-
-// hasColumn reports whether what the grid has by this name stands among the raw samples of the series before its last "::".
-func (m *mapper) hasColumn(name, key string) bool {
-	parent, _, _ := cutLast(name, "::")
-	p := m.f.byName[parent]
-	return p != nil && slices.ContainsFunc(p.columns, func(c *column) bool { return c.name == key })
 }
 
 func (m *mapper) onGrid(q *bufferbloat.Quantity, s *series) {

@@ -30,7 +30,7 @@ const pingPrefix = "Ping (ms)"
 // isProbe reports whether a series holds round-trip times of probes. Averages over series are flent's own and no probe's.
 func (s *series) isProbe() bool {
 	return (strings.HasPrefix(s.name, pingPrefix) || s.name == httpLatency) && !s.computed() && !strings.Contains(s.name, "::tcp_") &&
-		(s.hasRaw || s.grid != nil)
+		(s.hasRaw || s.hasGrid)
 }
 
 // computed reports whether flent made the series from others.
@@ -56,7 +56,7 @@ func (s *series) direction() (load.Direction, bool) {
 
 func (s *series) isFlow() bool {
 	_, ok := s.direction()
-	return ok && !s.computed() && !strings.Contains(s.name, "::tcp_") && (s.hasRaw || s.grid != nil) &&
+	return ok && !s.computed() && !strings.Contains(s.name, "::tcp_") && (s.hasRaw || s.hasGrid) &&
 		(s.declare.units == rateUnit || s.declare.units == "")
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -569,6 +568,3 @@ func (o *writer) rawSum(s *sum) {
 	}
 	o.rates(rows)
 }
-
-// numbered are the names that flent builds from a number of streams, and from nothing else.
-var numbered = regexp.MustCompile(`^(?:TCP )?(upload|download)[ :]+(\d+)$`)
