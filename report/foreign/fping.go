@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,14 +16,14 @@ import (
 
 // The lines of fping, 3 to 5.
 var (
-	fpingLine    = regexp.MustCompile(`^(?:\[(\d{1,12}\.\d{1,9})\] )?(\S+)\s*: \[(\d{1,10})\], (.*)$`)
-	fpingReply   = regexp.MustCompile(`^\d+ bytes, (\d+(?:[.,]\d+)?) ms(?: \(.*\))?(?: \[<- \S+\])?$`)
-	fpingTimeout = regexp.MustCompile(`^timed out(?: \(.*\))?$`)
-	fpingDup     = regexp.MustCompile(`^(?:\[\d{1,12}\.\d{1,9}\] )?(\S+)\s*: duplicate for \[\d+\], `)
-	fpingSummary = regexp.MustCompile(`^(\S+)\s*: xmt/rcv/%(?:loss|return) = (\d+)/(\d+)/(\d+)%(?:, min/avg/max = ([\d.,]+)/([\d.,]+)/([\d.,]+))?$`)
-	fpingVector  = regexp.MustCompile(`^(\S+)\s*:((?: (?:-|\d+(?:\.\d+)?))+)$`)
-	fpingError   = regexp.MustCompile(`^(?:\[\d{1,12}\.\d{1,9}\] )?(ICMP .*) from (\S+) for ICMP Echo sent to (\S+?)(?: \(\S+\))?$`)
-	fpingSend    = regexp.MustCompile(`^(?:\[\d{1,12}\.\d{1,9}\] )?(\S+)\s*: error while sending ping: (.*)$`)
+	fpingLine    = newPattern(`^(?:\[(\d{1,12}\.\d{1,9})\] )?(\S+)\s*: \[(\d{1,10})\], (.*)$`)
+	fpingReply   = newPattern(`^\d+ bytes, (\d+(?:[.,]\d+)?) ms(?: \(.*\))?(?: \[<- \S+\])?$`)
+	fpingTimeout = newPattern(`^timed out(?: \(.*\))?$`)
+	fpingDup     = newPattern(`^(?:\[\d{1,12}\.\d{1,9}\] )?(\S+)\s*: duplicate for \[\d+\], `)
+	fpingSummary = newPattern(`^(\S+)\s*: xmt/rcv/%(?:loss|return) = (\d+)/(\d+)/(\d+)%(?:, min/avg/max = ([\d.,]+)/([\d.,]+)/([\d.,]+))?$`)
+	fpingVector  = newPattern(`^(\S+)\s*:((?: (?:-|\d+(?:\.\d+)?))+)$`)
+	fpingError   = newPattern(`^(?:\[\d{1,12}\.\d{1,9}\] )?(ICMP .*) from (\S+) for ICMP Echo sent to (\S+?)(?: \(\S+\))?$`)
+	fpingSend    = newPattern(`^(?:\[\d{1,12}\.\d{1,9}\] )?(\S+)\s*: error while sending ping: (.*)$`)
 )
 
 func isFping(s string) bool {

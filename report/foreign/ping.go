@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,21 +16,21 @@ import (
 
 // The lines of ping. Words may be translated; what is read is what all languages keep.
 var (
-	pingHeader = regexp.MustCompile(`^PING6? ?([^ (]+)? ?\(([^ )]*)`)
-	pingStamp  = regexp.MustCompile(`^\[(\d{1,12}\.\d{1,9})\] `)
+	pingHeader = newPattern(`^PING6? ?([^ (]+)? ?\(([^ )]*)`)
+	pingStamp  = newPattern(`^\[(\d{1,12}\.\d{1,9})\] `)
 	// A reply begins with its size and ends with its time; a suffix in brackets says what is odd about it.
-	pingReply = regexp.MustCompile(`^\d+ .*?(icmp_seq|icmp_req|seq)=(\d{1,10})\b.*?([=<]) ?(\d+(?:[.,]\d+)?) ?ms(?: \((.*)\))?\s*$`)
-	pingFrom  = regexp.MustCompile(`^\d+ \S+ \S+ ([0-9A-Fa-f.:]+?):? `)
+	pingReply = newPattern(`^\d+ .*?(icmp_seq|icmp_req|seq)=(\d{1,10})\b.*?([=<]) ?(\d+(?:[.,]\d+)?) ?ms(?: \((.*)\))?\s*$`)
+	pingFrom  = newPattern(`^\d+ \S+ \S+ ([0-9A-Fa-f.:]+?):? `)
 	// An error of a router: "From 192.0.2.1 icmp_seq=1 Destination Host Unreachable".
-	pingError    = regexp.MustCompile(`^[^\d\s]\S* (\S+?):?(?: \((\S+?)\):?)? icmp_seq=(\d{1,10}) (\S.*)$`)
-	pingErrorBSD = regexp.MustCompile(`^\d+ bytes from (\S+?)(?: \((\S+?)\))?: ([A-Z][a-z].*)$`)
+	pingError    = newPattern(`^[^\d\s]\S* (\S+?):?(?: \((\S+?)\):?)? icmp_seq=(\d{1,10}) (\S.*)$`)
+	pingErrorBSD = newPattern(`^\d+ bytes from (\S+?)(?: \((\S+?)\))?: ([A-Z][a-z].*)$`)
 	// "no answer yet for icmp_seq=3", "Request timeout for icmp_seq 3": an answer may still come.
-	pingWaiting = regexp.MustCompile(`^\D*icmp_seq[= ](\d{1,10})$`)
-	pingClosing = regexp.MustCompile(`^\d+ [^%]*, ?[^%]*\d%`)
-	pingTimes   = regexp.MustCompile(`^(?:rtt|round-trip) min/avg/max(?:/[a-z]+)? = ([\d.,]+)/([\d.,]+)/([\d.,]+)(?:/([\d.,]+))? ms`)
+	pingWaiting = newPattern(`^\D*icmp_seq[= ](\d{1,10})$`)
+	pingClosing = newPattern(`^\d+ [^%]*, ?[^%]*\d%`)
+	pingTimes   = newPattern(`^(?:rtt|round-trip) min/avg/max(?:/[a-z]+)? = ([\d.,]+)/([\d.,]+)/([\d.,]+)(?:/([\d.,]+))? ms`)
 	// What BSD and inetutils print of the packet that an error quotes.
-	pingDump  = regexp.MustCompile(`^(?:Vr HL TOS|IP Hdr Dump|ICMP: type|\s*[0-9a-f]{4} [0-9a-f]{4}|\s+\d\s+\d\s+[0-9a-f]{2}\s)`)
-	pingSoFar = regexp.MustCompile(`^\d+/\d+ \S+, \d+%`)
+	pingDump  = newPattern(`^(?:Vr HL TOS|IP Hdr Dump|ICMP: type|\s*[0-9a-f]{4} [0-9a-f]{4}|\s+\d\s+\d\s+[0-9a-f]{2}\s)`)
+	pingSoFar = newPattern(`^\d+/\d+ \S+, \d+%`)
 )
 
 func isPing(s string) bool {
@@ -240,11 +239,11 @@ func (p *pingText) refused(by, address, what string) {
 }
 
 var (
-	fieldCount = regexp.MustCompile(`^(\d+)( |$)`)
-	fieldPlus  = regexp.MustCompile(`^\+?(\d+) (duplicates?|errors?|corrupted)$`)
-	fieldLoss  = regexp.MustCompile(`(\d+(?:[.,]\d+)?) ?%`)
-	fieldTime  = regexp.MustCompile(`^\S+ \d+ ?ms$`)
-	fieldLate  = regexp.MustCompile(`^\d+ packets? out of wait time$`)
+	fieldCount = newPattern(`^(\d+)( |$)`)
+	fieldPlus  = newPattern(`^\+?(\d+) (duplicates?|errors?|corrupted)$`)
+	fieldLoss  = newPattern(`(\d+(?:[.,]\d+)?) ?%`)
+	fieldTime  = newPattern(`^\S+ \d+ ?ms$`)
+	fieldLate  = newPattern(`^\d+ packets? out of wait time$`)
 )
 
 // close takes "10 packets transmitted, 10 received, +2 duplicates, +1 errors, 0% packet loss, time 9005ms".

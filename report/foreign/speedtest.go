@@ -3,7 +3,6 @@ package foreign
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,26 +18,26 @@ import (
 // The lines of the speedtest.sh family and of our own text.
 var (
 	stDate    = `(?:(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\(no date\)) )?`
-	stAgainst = regexp.MustCompile(`^` + stDate + `Testing against (\S+)(?: \((\w*)\))?(?: with (\d+) (?:simultaneous )?(?:sessions?|streams?)(?: down| up)?| with [^(]*?)? (?:while (?:pinging|probing) (\S+)|without any probe)(?: \((.*)\))?$`)
-	stRunner  = regexp.MustCompile(`^` + stDate + `Testing (\S+) \((\w+)\) with (\d+) streams down and up while pinging (\S+?)\. Takes about \d+ seconds\.?$`)
-	stIdle    = regexp.MustCompile(`^` + stDate + `Testing idle line (?:while (?:pinging|probing) (\S+)|without any probe)(?: \((.*)\))?$`)
-	stBegin   = regexp.MustCompile(`^` + stDate + `Begin test with .* sessions\.$`)
-	stMeasure = regexp.MustCompile(`^Measure (idle latency by|speed to (\S+) \(\w+\) while) pinging (\S+?)(?: \(\w+\))?\.$`)
-	stModes   = regexp.MustCompile(`^Download and upload sessions are (?:sequential|concurrent), each with (\d+) simultaneous streams\.$`)
-	stEvery   = regexp.MustCompile(`^(ICMP|irtt, UDP|TCP handshakes|.*), every (\d+(?:\.\d+)?) ms$`)
-	stDots    = regexp.MustCompile(`^\.*\s*(Stopped!?)?$`)
-	stStopped = regexp.MustCompile(`^Stopped! (.*)$`)
-	stRate    = regexp.MustCompile(`^(Download|Upload)\s*: *(-|\d+(?:[.,]\d+)?)(?: ?Mbps)?(?: \((.*)\))?$`)
-	stLatency = regexp.MustCompile(`^Latency\s*: *[(\[]in msec, (\d+) pings?, (-|\d+(?:[.,]\d+)?%) packet loss[)\]]$`)
-	stNoLoad  = regexp.MustCompile(`^Latency\s*: *- \((.*)\)$`)
-	stRow     = regexp.MustCompile(`^(Min|10pct|Median|Avg|90pct|Max)\s*: *(-|\d+(?:[.,]\d+)?)(?: \((.*)\))?$`)
-	stSecond  = regexp.MustCompile(`^(\S+): median (-|\d+\.\d+), 90pct (-|\d+\.\d+) \((\d+) (?:probes?|pings? without load), (-|\d+(?:\.\d+)?%) lost(?:: .*)?\)$`)
-	stCPU     = regexp.MustCompile(`^cpu\d+: +(\d+\.\d) \+/- +(\d+\.\d)(?: +@ +\d+ MHz)?$`)
-	stNetperf = regexp.MustCompile(`^netperf: +(\d+\.\d)$`)
-	stStreams = regexp.MustCompile(`^(\d+) of (\d+) streams(, cut short: .*| ran to their end)?$`)
+	stAgainst = newPattern(`^` + stDate + `Testing against (\S+)(?: \((\w*)\))?(?: with (\d+) (?:simultaneous )?(?:sessions?|streams?)(?: down| up)?| with [^(]*?)? (?:while (?:pinging|probing) (\S+)|without any probe)(?: \((.*)\))?$`)
+	stRunner  = newPattern(`^` + stDate + `Testing (\S+) \((\w+)\) with (\d+) streams down and up while pinging (\S+?)\. Takes about \d+ seconds\.?$`)
+	stIdle    = newPattern(`^` + stDate + `Testing idle line (?:while (?:pinging|probing) (\S+)|without any probe)(?: \((.*)\))?$`)
+	stBegin   = newPattern(`^` + stDate + `Begin test with .* sessions\.$`)
+	stMeasure = newPattern(`^Measure (idle latency by|speed to (\S+) \(\w+\) while) pinging (\S+?)(?: \(\w+\))?\.$`)
+	stModes   = newPattern(`^Download and upload sessions are (?:sequential|concurrent), each with (\d+) simultaneous streams\.$`)
+	stEvery   = newPattern(`^(ICMP|irtt, UDP|TCP handshakes|.*), every (\d+(?:\.\d+)?) ms$`)
+	stDots    = newPattern(`^\.*\s*(Stopped!?)?$`)
+	stStopped = newPattern(`^Stopped! (.*)$`)
+	stRate    = newPattern(`^(Download|Upload)\s*: *(-|\d+(?:[.,]\d+)?)(?: ?Mbps)?(?: \((.*)\))?$`)
+	stLatency = newPattern(`^Latency\s*: *[(\[]in msec, (\d+) pings?, (-|\d+(?:[.,]\d+)?%) packet loss[)\]]$`)
+	stNoLoad  = newPattern(`^Latency\s*: *- \((.*)\)$`)
+	stRow     = newPattern(`^(Min|10pct|Median|Avg|90pct|Max)\s*: *(-|\d+(?:[.,]\d+)?)(?: \((.*)\))?$`)
+	stSecond  = newPattern(`^(\S+): median (-|\d+\.\d+), 90pct (-|\d+\.\d+) \((\d+) (?:probes?|pings? without load), (-|\d+(?:\.\d+)?%) lost(?:: .*)?\)$`)
+	stCPU     = newPattern(`^cpu\d+: +(\d+\.\d) \+/- +(\d+\.\d)(?: +@ +\d+ MHz)?$`)
+	stNetperf = newPattern(`^netperf: +(\d+\.\d)$`)
+	stStreams = newPattern(`^(\d+) of (\d+) streams(, cut short: .*| ran to their end)?$`)
 	// Lines of ours that are left out, because what they say follows from the others or is computed anew.
-	stOurs = regexp.MustCompile(`^(?:As lost|Also|Induced|CPU): |^[^:]+: median [+-]\d|^[^:]+: - \(.*\)$`)
-	stKnow = regexp.MustCompile(`^(?:CPU Load|Overhead)\s*: `)
+	stOurs = newPattern(`^(?:As lost|Also|Induced|CPU): |^[^:]+: median [+-]\d|^[^:]+: - \(.*\)$`)
+	stKnow = newPattern(`^(?:CPU Load|Overhead)\s*: `)
 )
 
 func isSpeedtest(s string) bool {
