@@ -23,14 +23,26 @@ type opened struct {
 // openResult reads a result of any kind: one of our recordings or JSON results, a data file of flent, or what another program printed. The kind is
 // told by the content and never by the name.
 func openResult(path string) (*report.Result, error) {
-	o, err := open(path, os.Stdin)
+	o, err := openFigures(path, os.Stdin)
 	return o.result, err
 }
 
 // open is openResult with the recording; the path "-" is stdin.
 func open(path string, stdin io.Reader) (opened, error) {
+	return openBy(path, stdin, bufferbloat.ReadRecording)
+}
+
+// openFigures is open without the recording, of which it holds no more than it must.
+func openFigures(path string, stdin io.Reader) (opened, error) {
+	o, err := openBy(path, stdin, bufferbloat.ReadPacked)
+	o.recording = nil
+	return o, err
+}
+
+// openBy opens a file, and reads it by ours if it is one of our recordings.
+func openBy(path string, stdin io.Reader, ours func(io.Reader) (*bufferbloat.Recording, error)) (opened, error) {
 	if path == "-" {
-		o, err := read(stdin)
+		o, err := read(stdin, ours)
 		return o, named("stdin", err)
 	}
 	file, err := os.Open(path)
@@ -38,7 +50,7 @@ func open(path string, stdin io.Reader) (opened, error) {
 		return opened{}, err
 	}
 	defer file.Close()
-	o, err := read(file)
+	o, err := read(file, ours)
 	return o, named(path, err)
 }
 
@@ -52,7 +64,7 @@ func named(path string, err error) error {
 // headSize is how much of a file is looked at to tell its kind, compressed.
 const headSize = 64 << 10
 
-func read(r io.Reader) (opened, error) {
+func read(r io.Reader, ours func(io.Reader) (*bufferbloat.Recording, error)) (opened, error) {
 	b := bufio.NewReaderSize(r, headSize)
 	head, err := b.Peek(headSize)
 	if len(head) == 0 && err != io.EOF {
@@ -61,7 +73,7 @@ func read(r io.Reader) (opened, error) {
 	head = plainHead(head)
 	switch {
 	case bytes.HasPrefix(head, []byte(`{"head":`)):
-		return ofRecording(bufferbloat.ReadRecording(b))
+		return ofRecording(ours(b))
 	case report.IsResult(head):
 		return ofDocument(b)
 	case flent.Is(head):

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"bufferbloat/report"
 	"bufferbloat/report/flent"
 	"bufferbloat/report/grade"
 )
@@ -74,7 +76,7 @@ func (a *app) show(f *showFlags, paths []string) (err error) {
 		out = file
 	}
 	for i, path := range paths {
-		o, err := open(path, os.Stdin)
+		o, err := f.open(path, os.Stdin)
 		switch {
 		case err != nil && len(paths) == 1:
 			return err
@@ -100,12 +102,23 @@ func (a *app) show(f *showFlags, paths []string) (err error) {
 	return nil
 }
 
+// open reads a file for what is to be printed of it.
+func (f *showFlags) open(path string, stdin io.Reader) (opened, error) {
+	if f.format == "flent" || f.format == "ndjson" {
+		return open(path, stdin)
+	}
+	return openFigures(path, stdin)
+}
+
 // writer returns what writes a file's content in the format asked for.
 func (f *showFlags) writer() (func(*opened, io.Writer) error, error) {
 	if f.format == "flent" {
 		return func(o *opened, w io.Writer) error {
 			if o.recording == nil {
 				return errors.New("it has no samples, and a data file of flent is made of them")
+			}
+			if slices.ContainsFunc(o.result.Phases, func(p report.Phase) bool { return p.Untimed }) {
+				return errors.New("it does not say when its probes were sent, and a data file of flent is of samples in time")
 			}
 			return flent.Write(w, o.recording)
 		}, nil
