@@ -13,8 +13,9 @@ import (
 // busyCore is the share from which a CPU counts as the limit: 5% are left for what sampling smooths over.
 const busyCore = 0.95
 
-// derive adds the findings that the figures call for. One that the recording has already, by code and phase, is not repeated.
-func (r *Result) derive() {
+// derive adds the findings that the figures call for. One that the recording has already, by code and phase, is not repeated. rec is
+// nil where the figures are not of a recording.
+func (r *Result) derive(rec *bufferbloat.Recording) {
 	recorded := slices.Clone(r.Findings)
 	add := func(code string, severity bufferbloat.Severity, phase, format string, args ...any) {
 		if slices.ContainsFunc(recorded, func(f bufferbloat.Finding) bool { return f.Code == code && f.Phase == phase }) {
@@ -29,6 +30,7 @@ func (r *Result) derive() {
 	r.deriveBaseline(add)
 	r.deriveFew(add)
 	r.deriveSilent(add)
+	r.deriveCourse(rec, add)
 	for i := range r.Phases {
 		p := &r.Phases[i]
 		if !p.Reached {
@@ -37,7 +39,7 @@ func (r *Result) derive() {
 		p.deriveLoad(add)
 		p.deriveCPU(add)
 		for j := range p.Latency {
-			deriveLatency(p, &p.Latency[j], j == 0, add)
+			r.deriveLatency(p, &p.Latency[j], j == 0, add)
 		}
 	}
 }
@@ -118,7 +120,7 @@ func (p *Phase) deriveLoad(add adder) {
 		}
 	}
 	if p.Kind == bufferbloat.Load && !p.UnderLoad && failed < max(1, len(p.Goodput)) {
-		add("load_absent", bufferbloat.Voids, p.Name, "the streams never carried data all at once, so there is no latency under load")
+		add("load_absent", bufferbloat.Voids, p.Name, "%s, so there is no latency under load", p.whyNoLoad())
 	}
 }
 
@@ -135,7 +137,7 @@ func (p *Phase) deriveCPU(add adder) {
 
 // deriveLatency says what the counts of a series in a phase mean for its figures. What concerns a second series voids nothing, and is not said where
 // its own line shows it.
-func deriveLatency(p *Phase, l *Latency, primary bool, add adder) {
+func (r *Result) deriveLatency(p *Phase, l *Latency, primary bool, add adder) {
 	if p.Kind == bufferbloat.Load && !p.UnderLoad {
 		return // there is no latency under load to be judged
 	}
@@ -160,14 +162,64 @@ func deriveLatency(p *Phase, l *Latency, primary bool, add adder) {
 		}
 		add("no_samples", severity, p.Name, "no %s probe was due while it lasted", l.Series)
 		return
-	case l.N == 0:
-		add("no_replies", bufferbloat.Voids, p.Name, "none of %d %s probes was answered: there is no latency to show", c.Due, l.Series)
+	case c.Sent > 0 && l.N == 0:
+		sent := ""
+		if c.Unsent > 0 {
+			sent = " that were sent"
+		}
+		add("no_replies", bufferbloat.Voids, p.Name, "none of %d %s probes%s was answered: there is no latency to show", c.Sent, l.Series, sent)
 	}
 	if c.Unsent > 0 {
-		add("probes_unsent", bufferbloat.Weakens, p.Name, "%d of %d %s probes could not be sent; they count neither as sent nor as lost", c.Unsent, c.Due, l.Series)
+		r.deriveUnsent(p, l, add)
 	}
 	if c.Invalid > 0 {
 		add("probes_invalid", bufferbloat.Weakens, p.Name, "%d %s probes came back with a time that cannot be true; they are left out", c.Invalid, l.Series)
+	}
+}
+
+// manyUnsent is the share of a phase's probes from which those that were not sent leave too much of its time unseen. One or two are no more than
+// that, unless they are half of all.
+const (
+	manyUnsent = 0.1
+	fewUnsent  = 3
+)
+
+// deriveUnsent says how many probes of the primary series were not sent, and why.
+func (r *Result) deriveUnsent(p *Phase, l *Latency, add adder) {
+	c := l.Count
+	share := float64(c.Unsent) / float64(c.Due)
+	many := share >= 0.5 || share >= manyUnsent && c.Unsent >= fewUnsent
+	severity, means := bufferbloat.Weakens, "they count neither as sent nor as lost"
+	switch {
+	case c.Sent == 0:
+		means = "there is no latency to show"
+	case many:
+		means += ", and the latency is that of a part of the time"
+	}
+	if p.Kind != bufferbloat.After && many {
+		severity = bufferbloat.Voids
+	}
+	add("probes_unsent", severity, p.Name, "%d of %d %s probes were not sent (%s); %s", c.Unsent, c.Due, l.Series, r.whyUnsent(l.Series), means)
+}
+
+// whyUnsent says why probes of a series were not sent: this program came too late, or the system refused them.
+func (r *Result) whyUnsent(series string) string {
+	s := r.series(series)
+	if s == nil {
+		return "why is not known"
+	}
+	const late = "this program woke more than an interval after they were due"
+	why := "the system refused them: " + s.Tally.FirstError
+	if s.Tally.FirstError == "" {
+		why = "the system gave no reason"
+	}
+	switch own := s.Tally.SenderLate; {
+	case own == 0:
+		return why
+	case own >= uint64(max(s.Count.Unsent, 0)):
+		return late
+	default:
+		return fmt.Sprintf("of %d in the whole run, %d because %s; the others: %s", s.Count.Unsent, own, late, why)
 	}
 }
 

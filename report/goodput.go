@@ -16,6 +16,9 @@ import (
 // shortTransfer is the span of data below which a goodput is flagged: TCP has hardly left its slow start.
 const shortTransfer = time.Second
 
+// highestRate, in bit/s, is what no link carries.
+const highestRate = 1e15
+
 // goodputs returns what the flows of a phase delivered, a figure for each direction that was planned or flowed.
 func goodputs(ph *Phase, rec *bufferbloat.Recording) []Goodput {
 	var out []Goodput
@@ -23,7 +26,7 @@ func goodputs(ph *Phase, rec *bufferbloat.Recording) []Goodput {
 		g := Goodput{Direction: d, Planned: planned(&rec.Plan, ph.Name, d)}
 		for i := range rec.Flows {
 			if f := &rec.Flows[i]; f.Phase == ph.Name && f.Direction == d {
-				g.Flows = append(g.Flows, newFlow(f, rec.Truncated))
+				g.Flows = append(g.Flows, newFlow(f, rec))
 			}
 		}
 		g.Planned = max(g.Planned, len(g.Flows))
@@ -58,19 +61,24 @@ func planned(p *bufferbloat.Plan, phase string, d load.Direction) (n int) {
 }
 
 // newFlow returns a flow with its rate. In a recording that was cut off, a flow without a result has its counter's readings instead:
-// they are what was read or acknowledged.
-func newFlow(f *bufferbloat.Flow, truncated bool) Flow {
+// they are what was read or acknowledged. When its data began is not known then, so that what came before the first reading is left out, with
+// its time.
+func newFlow(f *bufferbloat.Flow, rec *bufferbloat.Recording) Flow {
 	out := Flow{Name: f.Name, FlowResult: f.Result, Error: f.Error}
-	if n := len(f.Points); truncated && !out.Flowed && n > 1 {
+	if n := len(f.Points); rec.Truncated && !out.Flowed && n > 1 {
 		first, last := f.Points[0], f.Points[n-1]
-		out.Flowed, out.Bytes, out.First, out.Last = true, last.Bytes, first.At, last.At
+		out.Flowed, out.Bytes, out.First, out.Last = true, last.Bytes-min(first.Bytes, last.Bytes), first.At, last.At
 		out.CountedBy = load.CountedByReads
 		if f.Direction == load.Upload {
 			out.CountedBy = load.CountedByAcks
 		}
 	}
+	out.end = out.Last
+	if rec.Source == nil { // another program tells when its last interval ended, which says more than when its next would have
+		out.end = max(out.Last, out.Stopped)
+	}
 	if out.counted() {
-		out.Rate, out.OK = rate(out.Bytes, out.First, out.Last)
+		out.Rate, out.OK = rate(out.Bytes, out.First, out.end)
 		out.Whole = f.Result.Flowed && f.Error == ""
 	}
 	return out
@@ -84,7 +92,7 @@ func (f *Flow) counted() bool {
 // rate is false where the time is too short for a rate, or the rate too high to be one.
 func rate(bytes uint64, first, last time.Duration) (bitrate.Bitrate, bool) {
 	d := last - first
-	if d <= 0 || bytes == math.MaxUint64 || float64(bytes)*8/d.Seconds() > 1e15 {
+	if d <= 0 || bytes == math.MaxUint64 || float64(bytes)*8/d.Seconds() > highestRate {
 		return 0, false
 	}
 	return bitrate.Of(bytes, d), true
@@ -103,13 +111,13 @@ func (g *Goodput) sum() {
 			continue
 		}
 		if g.Flowed == 0 {
-			g.First, g.Last = f.First, f.Last
+			g.First, g.Last = f.First, f.end
 		}
 		g.Flowed++
 		if f.Whole {
 			g.Whole++
 		}
-		g.First, g.Last = min(g.First, f.First), max(g.Last, f.Last)
+		g.First, g.Last = min(g.First, f.First), max(g.Last, f.end)
 		g.CountedBy = max(g.CountedBy, f.CountedBy)
 		if g.Bytes += f.Bytes; g.Bytes < f.Bytes {
 			g.Bytes = math.MaxUint64 // more than any link carries; rate refuses it

@@ -63,10 +63,13 @@ func bytesAt(points []bufferbloat.Point, at time.Duration) float64 {
 	i := sort.Search(len(points), func(i int) bool { return points[i].At >= at })
 	switch i {
 	case 0:
+		if len(points) > 0 && points[0].At == at {
+			return float64(points[0].Bytes)
+		}
 		return 0
 	case len(points):
 		return float64(points[len(points)-1].Bytes)
 	}
 	a, b := points[i-1], points[i]
-	return float64(a.Bytes) + float64(b.Bytes-a.Bytes)*float64(at-a.At)/float64(b.At-a.At)
+	return float64(a.Bytes) + (float64(b.Bytes)-float64(a.Bytes))*float64(at-a.At)/float64(b.At-a.At)
 }

@@ -83,7 +83,7 @@ func incomparable(before, after *Result, a, b *Phase, idle *stat.Estimate) strin
 		l := run.p.Primary()
 		switch {
 		case !run.p.UnderLoad:
-			return "there was no load in the run " + run.name
+			return run.p.whyNoLoad() + " in the run " + run.name
 		case l == nil || !l.OK():
 			return "no probe was answered under load in the run " + run.name
 		case l.Stated != nil:
@@ -190,6 +190,9 @@ func (p *ImprovedPhase) write(b *strings.Builder) {
 		return
 	}
 	estimate := func(letter string, e stat.Estimate) string {
+		if noInterval(e.N) != "" {
+			return fmt.Sprintf("%s %s [no interval, n %d]", letter, ms(e.Value), e.N)
+		}
 		return fmt.Sprintf("%s %s [%s to %s, n %d]", letter, ms(e.Value), ms(e.Low), ms(e.High), e.N)
 	}
 	fmt.Fprintf(b, "%9s: %s, %s, %s msec, %s\n", name, estimate("a", p.A), estimate("b", p.B), estimate("c", p.C), probeKind(p.Probe))

@@ -20,7 +20,7 @@ type Induced struct {
 	Loaded stat.Summary
 	Median stat.Estimate // with the interval of the difference
 	P90    stat.Estimate
-	// NoInterval is why Median and P90 have no interval and Factor no value, "" where they have.
+	// NoInterval is why Median and P90 have no interval, "" where they have; Factor has no value then.
 	NoInterval string
 	// Factor is the loaded median over the idle median.
 	Factor stat.Ratio
@@ -81,7 +81,7 @@ func (r *Result) induce(src rand.Source) {
 		case !p.Reached:
 			d.Why = "the phase was not reached"
 		case !p.UnderLoad:
-			d.Why = "there was no load"
+			d.Why = p.whyNoLoad()
 		case !d.Loaded.OK():
 			d.Why = "no probe was answered under load"
 		case idle == nil:
@@ -103,7 +103,19 @@ func (d *Induced) compute(idle, loaded *Latency, resolution time.Duration, src r
 	d.Idle = idle.Summary
 	d.Median = stat.Difference(loaded.MedianRange, idle.MedianRange, src)
 	d.P90 = stat.Difference(loaded.P90Range, idle.P90Range, src)
+	d.NoInterval = noInterval(d.Median.N)
 	d.Factor = stat.PlainRatio(loaded.MedianRange, idle.MedianRange, resolution, src)
+}
+
+// leastForInterval is the number of samples below which there is no interval: one or two say nothing of what others would be.
+const leastForInterval = 3
+
+// noInterval says why n samples give no interval, "" where they do.
+func noInterval(n int) string {
+	if n >= leastForInterval {
+		return ""
+	}
+	return fmt.Sprintf("%s, and an interval takes %d", plural(n, "ping"), leastForInterval)
 }
 
 // stopText says why a run ended early, "" where it did not.

@@ -123,16 +123,17 @@ type flowDoc struct {
 }
 
 type countDoc struct {
-	Due        int `json:"due"`
-	Sent       int `json:"sent"`
-	Received   int `json:"received"`
-	Late       int `json:"late"`
-	Lost       int `json:"lost"`
-	LostUp     int `json:"lost_up"`
-	LostDown   int `json:"lost_down"`
-	Unsent     int `json:"unsent"`
-	Unfinished int `json:"unfinished"`
-	Invalid    int `json:"invalid"`
+	Due        int  `json:"due"`
+	Sent       int  `json:"sent"`
+	Received   int  `json:"received"`
+	Late       int  `json:"late"`
+	Lost       int  `json:"lost"`
+	LostTotal  *int `json:"lost_total"` // null in documents of earlier versions alone
+	LostUp     int  `json:"lost_up"`
+	LostDown   int  `json:"lost_down"`
+	Unsent     int  `json:"unsent"`
+	Unfinished int  `json:"unfinished"`
+	Invalid    int  `json:"invalid"`
 }
 
 type latencyDoc struct {
@@ -145,6 +146,7 @@ type latencyDoc struct {
 	Loss    *float64  `json:"loss"`
 	Reason  *string   `json:"reason"`
 	NoLoss  *string   `json:"loss_reason,omitempty"`
+	NoRange *string   `json:"interval_reason,omitempty"`
 	Few     bool      `json:"few_samples"`
 
 	Min    *time.Duration `json:"rtt_min_ns"`
@@ -195,6 +197,7 @@ type inducedDoc struct {
 	Phase          string         `json:"phase"`
 	Series         string         `json:"series"`
 	Reason         *string        `json:"reason"`
+	NoInterval     *string        `json:"interval_reason,omitempty"`
 	Median         *time.Duration `json:"induced_median_ns"`
 	MedianInterval *intervalDoc   `json:"induced_median_interval"`
 	P90            *time.Duration `json:"induced_p90_ns"`
@@ -388,7 +391,7 @@ func round1(v float64) float64 { return math.Round(v*10) / 10 }
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 func (c *Count) document() *countDoc {
-	return &countDoc{Due: c.Due, Sent: c.Sent, Received: c.Received, Late: c.Late, Lost: c.Lost, LostUp: c.LostUp, LostDown: c.LostDown,
+	return &countDoc{Due: c.Due, Sent: c.Sent, Received: c.Received, Late: c.Late, Lost: c.Lost, LostTotal: value(c.AllLost(), true), LostUp: c.LostUp, LostDown: c.LostDown,
 		Unsent: c.Unsent, Unfinished: c.Unfinished, Invalid: c.Invalid}
 }
 
@@ -412,8 +415,13 @@ func (l *Latency) document() latencyDoc {
 	case ok:
 	case l.Count.Due == 0 && l.Stated == nil:
 		d.Reason = text("no probe was due")
+	case l.Count.Due > 0 && l.Count.Sent == 0:
+		d.Reason = text("no probe was sent")
 	default:
 		d.Reason = text("no probe was answered")
+	}
+	if ok && d.MedianInterval == nil {
+		d.NoRange = text(l.noInterval())
 	}
 	for _, r := range l.Ladder {
 		d.Ladder = append(d.Ladder, rungDoc{r.Q, value(r.Value, r.OK)})
@@ -421,14 +429,27 @@ func (l *Latency) document() latencyDoc {
 	return d
 }
 
+// noInterval says why the median and the 90th percentile have no interval.
+func (l *Latency) noInterval() string {
+	if l.Stated != nil {
+		return noSamples
+	}
+	return noInterval(l.N)
+}
+
+// interval is the interval of e, null where ok is false or e is of too few samples for one.
 func interval(e *stat.Estimate, ok bool) *intervalDoc {
+	ok = ok && noInterval(e.N) == ""
 	return value(intervalDoc{Low: e.Low, High: e.High, NEff: round1(e.NEff), Block: e.Block, Resamples: e.Resamples, Weak: e.Weak()}, ok)
 }
 
 func (d *Induced) document() inducedDoc {
 	out := inducedDoc{Phase: d.Phase, Series: d.Series, Reason: text(d.Why), Median: value(d.Median.Value, d.OK), P90: value(d.P90.Value, d.OK),
 		MedianInterval: interval(&d.Median, d.OK && d.NoInterval == ""), P90Interval: interval(&d.P90, d.OK && d.NoInterval == ""), NearResolution: d.NearResolution, BaselineMoved: d.BaselineMoved}
-	if d.OK && d.NoInterval == "" {
+	if d.OK {
+		out.NoInterval = text(d.NoInterval)
+	}
+	if d.OK && d.Factor.State != "" {
 		out.Factor = ratio(d.Factor)
 	}
 	return out

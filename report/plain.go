@@ -40,7 +40,8 @@ func (r *Result) Plain() string {
 	if r.verdict() != 0 || r.Void() {
 		return ""
 	}
-	var bad, good []string
+	var bad []told
+	var good []string
 	var idle, highest time.Duration
 	for i := range r.Induced {
 		d := &r.Induced[i]
@@ -57,31 +58,34 @@ func (r *Result) Plain() string {
 			good = append(good, p.what())
 			continue
 		}
-		bad = append(bad, "Under "+p.what()+" "+d.told(b, loss, lossy)+".")
+		bad = append(bad, d.told(p.what(), b, loss, lossy))
 	}
 	if len(bad)+len(good) == 0 {
 		return ""
 	}
 	var out []string
-	if idle/2 > goodCall {
+	long := idle/2 > goodCall
+	if long {
 		out = append(out, fmt.Sprintf("Even without load your delay of %s ms is long for a call.", roundMS(idle)))
 	}
 	switch {
 	case len(bad) == 0:
 		out = append(out, fmt.Sprintf("Your delay is %s ms, and %s ms at most under %s: a call will not notice.", roundMS(idle), roundMS(max(idle, highest)),
 			strings.Join(good, " or ")))
-		if idle/2 > goodCall {
+		if long {
 			out[len(out)-1] = fmt.Sprintf("Under %s it stays at %s ms at most.", strings.Join(good, " or "), roundMS(max(idle, highest)))
 		}
 	case len(good) == 0:
-		out = append(out, bad...)
+		out = append(out, sentences(bad)...)
+	case long: // what adds nothing to a bad delay makes nothing fine
+		out = append(append(out, sentences(bad)...), "Under "+strings.Join(good, " and under ")+" the load adds little to it.")
 	default:
 		verb := " is fine."
 		if len(good) > 1 {
 			verb = " are fine."
 		}
 		rest := strings.Join(good, " and ") + verb
-		out = append(append(out, bad...), strings.ToUpper(rest[:1])+rest[1:])
+		out = append(append(out, sentences(bad)...), strings.ToUpper(rest[:1])+rest[1:])
 	}
 	if slices.ContainsFunc(r.Findings, func(f bufferbloat.Finding) bool { return f.Severity == bufferbloat.Weakens }) {
 		out = append(out, "(Mind what weakens this result: it is listed with it.)")
@@ -136,26 +140,50 @@ func weigh(d *Induced) burden {
 	return breaking
 }
 
-// told is "your delay rises from 12 to 480 ms: calls will break up".
-func (d *Induced) told(b burden, loss float64, lossy bool) string {
-	text := fmt.Sprintf("your delay rises from %s to %s ms", roundMS(d.Idle.Median), roundMS(d.Loaded.Median))
+// told is what a load does to the delay and what that means: "download", "rises from 12 to 480 ms", "calls will break up".
+type told struct{ under, delay, verdict string }
+
+// sentences says each verdict once: "Under download your delay rises from 12 to 258 ms, and under upload it rises from 12 to 290 ms: ...".
+func sentences(all []told) (out []string) {
+	for i, a := range all {
+		if slices.ContainsFunc(all[:i], func(b told) bool { return b.verdict == a.verdict }) {
+			continue
+		}
+		text, last := "Under "+a.under, " your delay "+a.delay
+		for _, b := range all[i+1:] {
+			switch {
+			case b.verdict != a.verdict:
+			case b.delay == a.delay:
+				text += " and under " + b.under
+			default:
+				last += ", and under " + b.under + " it " + b.delay
+			}
+		}
+		out = append(out, text+last+": "+a.verdict+".")
+	}
+	return out
+}
+
+// told says what the load that is named by under does.
+func (d *Induced) told(under string, b burden, loss float64, lossy bool) told {
+	text := fmt.Sprintf("rises from %s to %s ms", roundMS(d.Idle.Median), roundMS(d.Loaded.Median))
 	tail := d.Loaded.P90 - d.Loaded.Median
 	if d.Median.Value < addedDelay/2 {
-		text = fmt.Sprintf("your delay stays near %s ms", roundMS(d.Loaded.Median))
+		text = fmt.Sprintf("stays near %s ms", roundMS(d.Loaded.Median))
 	}
 	if tail > d.Loaded.Median/4 && b > fine {
 		text += fmt.Sprintf(" (one time in ten %s ms or more)", roundMS(d.Loaded.P90))
 	}
 	if lossy {
-		return text + fmt.Sprintf(" and %s of the packets are lost: calls will break up", percent(loss))
+		return told{under, text + fmt.Sprintf(" and %s of the packets are lost", percent(loss)), "calls will break up"}
 	}
 	switch b {
 	case slower:
-		return text + ": noticeable, and still good enough for calls"
+		return told{under, text, "noticeable, and still good enough for calls"}
 	case lagging:
-		return text + ": in calls people will talk over each other"
+		return told{under, text, "in calls people will talk over each other"}
 	}
-	return text + ": calls will break up"
+	return told{under, text, "calls will break up"}
 }
 
 // roundMS is a time in whole milliseconds, with more digits below 10 ms.

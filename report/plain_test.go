@@ -58,6 +58,12 @@ func TestThePlainSentence(t *testing.T) {
 			"Under download your delay rises from 20 to 410 ms: in calls people will talk over each other. Upload is fine."},
 		{"a satellite", 600 * msec, 610 * msec, 600 * msec,
 			"Even without load your delay of 600 ms is long for a call. Under download or upload it stays at 610 ms at most."},
+		{"an idle delay that is bad already is not fine", 900 * msec, 905 * msec, 1500 * msec,
+			"Even without load your delay of 900 ms is long for a call. Under upload your delay rises from 900 to 1500 ms: calls will break up. Under download the load adds little to it."},
+		{"equal verdicts are one sentence", 12 * msec, 480 * msec, 480 * msec,
+			"Under download and under upload your delay rises from 12 to 480 ms: calls will break up."},
+		{"equal verdicts of different delays", 12 * msec, 480 * msec, 700 * msec,
+			"Under download your delay rises from 12 to 480 ms, and under upload it rises from 12 to 700 ms: calls will break up."},
 		{"tiny delays", 50 * time.Microsecond, 60 * time.Microsecond, 50 * time.Microsecond,
 			"Your delay is 0.05 ms, and 0.06 ms at most under download or upload: a call will not notice."},
 	} {

@@ -344,6 +344,9 @@ func (c *checker) count(field string, d *countDoc) Count {
 			return Count{}
 		}
 	}
+	if total, ok := of(d.LostTotal); ok && total != n.AllLost() {
+		c.complain(field, "%d probes lost in all, and %d by their direction", total, n.AllLost())
+	}
 	if n.Due != n.Sent+n.Unsent || n.Sent != n.Answered()+n.AllLost()+n.Unfinished+n.Invalid {
 		c.complain(field, "the counts of the probes do not add up")
 	}
@@ -384,7 +387,8 @@ func (c *checker) latency(field string, d *latencyDoc) Latency {
 		return l
 	}
 	l.NoLoss = orZero(d.NoLoss)
-	if l.OK() && (d.Min == nil || d.P10 == nil || d.Median == nil || d.Mean == nil || d.P90 == nil || d.Max == nil || d.MedianInterval == nil || d.P90Interval == nil) {
+	if l.OK() && (d.Min == nil || d.P10 == nil || d.Median == nil || d.Mean == nil || d.P90 == nil || d.Max == nil ||
+		noInterval(l.N) == "" && (d.MedianInterval == nil || d.P90Interval == nil)) {
 		c.complain(field, "it has answered probes and lacks a figure of theirs")
 		return l
 	}
@@ -431,7 +435,7 @@ func (c *checker) quantiles(field string, d *latencyDoc, l *Latency) {
 
 func (c *checker) estimate(field string, value time.Duration, n int, d *intervalDoc) stat.Estimate {
 	if d == nil {
-		return stat.Estimate{Value: value, N: n}
+		return stat.Restored(stat.Estimate{Value: value, Low: value, High: value, N: n}, true)
 	}
 	if d.Low > value || d.High < value || d.Low < -maxOffset || d.High > maxOffset || d.NEff < 0 || d.Block < 0 || d.Resamples < 0 {
 		c.complain(field, "a figure lies outside its interval")
@@ -481,10 +485,14 @@ func (c *checker) induced(r *Result, d *inducedDoc) Induced {
 	n := min(out.Idle.N, out.Loaded.N)
 	out.Median, out.P90 = c.estimate(field, *d.Median, n, d.MedianInterval), c.estimate(field, *d.P90, n, d.P90Interval)
 	if d.MedianInterval == nil || d.P90Interval == nil || d.Factor == nil {
-		out.NoInterval = "the source has no samples"
-		return out
+		out.NoInterval = cmp.Or(orZero(d.NoInterval), noSamples)
+	} else {
+		out.NoInterval = noInterval(n)
 	}
 	f := d.Factor
+	if f == nil {
+		return out
+	}
 	out.Factor = stat.Ratio{State: stat.State(f.State), Value: orZero(f.Value), Low: orZero(f.Low), High: orZero(f.High), Why: orZero(f.Reason)}
 	if out.Factor.State == stat.AtLeast && f.High == nil {
 		out.Factor.High = math.Inf(1)

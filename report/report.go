@@ -64,6 +64,19 @@ type Phase struct {
 	CPU       CPU
 }
 
+// flowed reports whether any stream of the phase carried data.
+func (p *Phase) flowed() bool {
+	return slices.ContainsFunc(p.Goodput, func(g Goodput) bool { return g.Flowed > 0 })
+}
+
+// whyNoLoad says why there is no latency under the load of a phase.
+func (p *Phase) whyNoLoad() string {
+	if p.flowed() {
+		return "the streams never all carried data at once"
+	}
+	return "there was no load"
+}
+
 // Primary returns the latency of the primary series, or nil where there is no series.
 func (p *Phase) Primary() *Latency {
 	if len(p.Latency) == 0 {
@@ -132,7 +145,8 @@ type Latency struct {
 }
 
 // Goodput is what the flows of one phase delivered in one direction: the bytes that their receivers counted, over the time from the first
-// flow's first data to the last flow's last.
+// flow's first data until the last flow's last, or until that flow was told to stop where data ended before: a link that died does not count as one
+// that was fast until then.
 type Goodput struct {
 	Direction load.Direction
 	OK        bool
@@ -141,11 +155,11 @@ type Goodput struct {
 	Range     RateRange
 	Bytes     uint64
 	First     time.Duration
-	Last      time.Duration
-	Flowed    int          // flows that delivered data
-	Whole     int          // those of them that ran to their end
-	Planned   int          // 0 where the source does not say
-	CountedBy load.Counter // the weakest of the flows' counters
+	Last      time.Duration // when the time ended that Rate is over
+	Flowed    int           // flows that delivered data
+	Whole     int           // those of them that ran to their end
+	Planned   int           // 0 where the source does not say
+	CountedBy load.Counter  // the weakest of the flows' counters
 	// Fairness is Jain's index over the planned flows' bytes, valid with HasFairness (two flows or more).
 	Fairness    float64
 	HasFairness bool
@@ -160,6 +174,8 @@ type Flow struct {
 	Whole bool // it delivered data and ran to its end
 	OK    bool // Rate is valid
 	Rate  bitrate.Bitrate
+
+	end time.Duration // of the time that Rate is over
 }
 
 // CutShort reports whether no flow of g ran to its end, so that its rate is not that of the test that was asked for.
@@ -210,7 +226,7 @@ func New(rec *bufferbloat.Recording) *Result {
 	}
 	others.Wait()
 	r.induce(src)
-	r.derive()
+	r.derive(rec)
 	return r
 }
 
@@ -266,8 +282,7 @@ func (r *Result) measure(ph *Phase, rec *bufferbloat.Recording, order []*bufferb
 		return
 	}
 	if ph.Kind == bufferbloat.Load {
-		flowed := slices.ContainsFunc(ph.Goodput, func(g Goodput) bool { return g.Flowed > 0 })
-		ph.UnderLoad = flowed && ph.To > ph.From
+		ph.UnderLoad = ph.flowed() && ph.To > ph.From
 		if !ph.UnderLoad {
 			ph.From, ph.To = ph.Start, ph.End
 		}

@@ -265,6 +265,7 @@ func TestGoodputIsBytesOverTheTimeThatDataFlowed(t *testing.T) {
 	m.flows(load.Download, 1, 0)
 	f := &m.rec.Flows[0].Result
 	f.Bytes, f.First, f.Last = 5e6, p.Start+60*msec, p.Start+100*msec
+	f.Stopped = f.Last // the server ended it
 	r := New(m.rec)
 	if g := r.Phases[1].Goodput[0]; !g.OK || g.Rate != bitrate.Gbit {
 		t.Errorf("5 MB in 40 ms: %v %v %s, want 1Gbit", g.OK, g.Rate, g.Why)
@@ -277,7 +278,7 @@ func TestGoodputIsBytesOverTheTimeThatDataFlowed(t *testing.T) {
 		t.Errorf("finding %v, want one that names 40 ms", f)
 	}
 	for _, last := range []time.Duration{f.First, f.First - second, f.First + 1} {
-		f.Last = last
+		f.Last, f.Stopped = last, last
 		if g := New(m.rec).Phases[1].Goodput[0]; g.OK || g.Why == "" || g.Rate != 0 {
 			t.Errorf("a span of %v: %v %v, want no figure", last-f.First, g.OK, g.Rate)
 		}

@@ -82,8 +82,11 @@ func (l *Latency) withLoss() bool { return l.Stated == nil && l.NoLoss == "" && 
 func (r *Result) Complete() {
 	r.Induced = nil
 	r.induce(rand.NewPCG(seed, 0))
-	r.derive()
+	r.derive(nil)
 }
+
+// noSamples is why figures of another program's tables have no intervals.
+const noSamples = "the source has no samples"
 
 // computeStated is compute for tables without samples: differences without intervals, and no ratio.
 func (d *Induced) computeStated(idle, loaded *Latency) {
@@ -91,7 +94,7 @@ func (d *Induced) computeStated(idle, loaded *Latency) {
 		d.Why = "the source gives no percentiles"
 		return
 	}
-	d.OK, d.NoInterval = true, "the source has no samples"
+	d.OK, d.NoInterval = true, noSamples
 	d.Idle = idle.Summary
 	d.Median = stat.Estimate{Value: loaded.Median - idle.Median}
 	d.P90 = stat.Estimate{Value: loaded.P90 - idle.P90}

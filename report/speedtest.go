@@ -266,9 +266,12 @@ func (t *speedtest) load(p *Phase) {
 		t.latency(p)
 		return
 	}
-	why := "no load, so no latency under load"
+	why, when := "no load, so no latency under load", "without it"
+	if p.flowed() {
+		why, when = p.whyNoLoad()+", so no latency under load", "meanwhile"
+	}
 	if l := p.Primary(); l != nil && l.Has(Median) {
-		why += fmt.Sprintf("; without it %s had a median of %s", plural(l.N, "ping"), ms(l.Median))
+		why += fmt.Sprintf("; %s %s had a median of %s", when, plural(l.N, "ping"), ms(l.Median))
 	}
 	t.line("Latency", t.figure(none, 2)+" ("+why+")")
 }
@@ -411,8 +414,8 @@ func (t *speedtest) induced() {
 		return
 	}
 	text := "(in msec, loaded minus idle, with 95% intervals)"
-	if slices.ContainsFunc(t.r.Induced, func(d Induced) bool { return d.NoInterval != "" }) {
-		text = "(in msec, loaded minus idle, without intervals: the source has no samples)"
+	if why := t.r.Induced[0].NoInterval; why != "" && !slices.ContainsFunc(t.r.Induced, func(d Induced) bool { return d.OK && d.NoInterval != why }) {
+		text = "(in msec, loaded minus idle, without intervals: " + printable(why) + ")"
 	}
 	t.line("Induced", text)
 	for i := range t.r.Induced {
@@ -432,6 +435,9 @@ func (t *speedtest) induced() {
 			mark += ", baseline moved"
 		}
 		if d.NoInterval != "" {
+			if !strings.Contains(text, "without intervals") {
+				mark += ", no interval: " + printable(d.NoInterval)
+			}
 			t.line(printable(d.Phase), fmt.Sprintf("median %s, 90pct %s (median %s idle, %s loaded%s)", signed(d.Median.Value), signed(d.P90.Value),
 				briefMS(d.Idle.Median), briefMS(d.Loaded.Median), mark))
 			continue

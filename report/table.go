@@ -33,7 +33,9 @@ func (r *Result) rows() [][]string {
 		}
 		name := printable(p.Name)
 		if p.Kind == bufferbloat.Load && !p.UnderLoad {
-			name += " (no load)"
+			if name += " (no load)"; p.flowed() {
+				name = printable(p.Name) + " (load never stood)"
+			}
 		}
 		row := []string{name, none, p.rate(load.Download), p.rate(load.Upload), p.streams()}
 		if len(p.Latency) == 0 {

@@ -1,0 +1,165 @@
+package report
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"bufferbloat"
+	"bufferbloat/internal/bitrate"
+)
+
+// The marks from which the course of a rate is said beside it.
+const (
+	// tailShare is how far the rate while all streams ran may be from that of all the time.
+	tailShare = 0.05
+	// leastStall and stallRTTs are how long no stream may carry data: a second, or some round trips where these are longer.
+	leastStall = time.Second
+	stallRTTs  = 4
+)
+
+// deriveCourse says where a goodput hides how it came about: a tail after the streams ran together, or a time in which none of them carried data.
+// It takes the counters of rec, which is nil where there are none.
+func (r *Result) deriveCourse(rec *bufferbloat.Recording, add adder) {
+	if rec == nil {
+		return
+	}
+	limit := leastStall
+	if idle := r.baseline(bufferbloat.Idle); idle != nil && idle.Primary().Has(Median) {
+		limit = max(limit, stallRTTs*min(idle.Primary().Median, time.Hour))
+	}
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		if !p.UnderLoad {
+			continue
+		}
+		for j := range p.Goodput {
+			g := &p.Goodput[j]
+			flows := carrying(rec, p, g)
+			if rate, ok := standing(flows, p.From, p.To); ok && g.OK && math.Abs(float64(rate-g.Rate)) > tailShare*float64(g.Rate) {
+				add("tail", bufferbloat.Weakens, p.Name, "%v: %s Mbit/s over all %s until the last byte; %s while %s streams ran",
+					g.Direction, mbps(g.Rate), seconds(g.Last-g.First), mbps(rate), r.howMany(p))
+			}
+			if rec.Source != nil {
+				continue // its intervals may leave out time for other reasons
+			}
+			if longest, n := stalls(flows, p.From, p.To, limit); n > 0 {
+				which := ""
+				if n > 1 {
+					which = ", the longest of several such times"
+				}
+				add("stalled", bufferbloat.Weakens, p.Name, "%v: no stream carried data for %s, from second %s of the run on%s",
+					g.Direction, seconds(longest.to-longest.from), strings.TrimSuffix(seconds(longest.from), " s"), which)
+			}
+		}
+	}
+}
+
+// howMany is how many streams ran together in the time that a phase looks at.
+func (r *Result) howMany(p *Phase) string {
+	for _, f := range r.Findings {
+		if f.Code == "streams_ragged" && f.Phase == p.Name {
+			return "most"
+		}
+	}
+	return "all"
+}
+
+// carrying returns the flows of a goodput that carried data, or none where the counter of one of them was not read.
+func carrying(rec *bufferbloat.Recording, p *Phase, g *Goodput) (out []*bufferbloat.Flow) {
+	for i := range rec.Flows {
+		f := &rec.Flows[i]
+		switch {
+		case f.Phase != p.Name || f.Direction != g.Direction || !f.Result.Flowed && len(f.Points) == 0:
+		case len(f.Points) == 0:
+			return nil
+		default:
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// standing returns the rate of flows from..to by their counters, or false where these were not read for long enough.
+func standing(flows []*bufferbloat.Flow, from, to time.Duration) (bitrate.Bitrate, bool) {
+	var end time.Duration
+	for _, f := range flows {
+		from, end = max(from, f.Points[0].At), max(end, f.Points[len(f.Points)-1].At)
+	}
+	to = min(to, end)
+	if len(flows) == 0 || to-from < shortTransfer {
+		return 0, false
+	}
+	var bytes float64
+	for _, f := range flows {
+		bytes += bytesAt(f.Points, to) - bytesAt(f.Points, from)
+	}
+	rate := bytes * 8 / (to - from).Seconds()
+	if rate < 0 || rate > highestRate {
+		return 0, false
+	}
+	return bitrate.Bitrate(math.Round(rate)), true
+}
+
+// stretch is the time from one offset to another.
+type stretch struct{ from, to time.Duration }
+
+// stalls returns the longest of the stretches of limit or more in which none of flows carried data, and how many there are.
+func stalls(flows []*bufferbloat.Flow, from, to, limit time.Duration) (longest stretch, n int) {
+	if len(flows) == 0 {
+		return stretch{}, 0
+	}
+	all := []stretch{{from, to}}
+	for _, f := range flows {
+		all = common(all, quiet(f, from, to, limit), limit)
+	}
+	for _, s := range all {
+		if s.to-s.from > longest.to-longest.from {
+			longest = s
+		}
+	}
+	return longest, len(all)
+}
+
+// quiet returns the stretches of limit or more, from..to, in which the counter of a flow stood still. Between two readings that differ it is taken to
+// have moved all the time.
+func quiet(f *bufferbloat.Flow, from, to, limit time.Duration) (out []stretch) {
+	since := from
+	moved := func(began, ended time.Duration) {
+		if began = min(began, to); began-since >= limit {
+			out = append(out, stretch{since, began})
+		}
+		since = max(since, ended)
+	}
+	first, last := f.Points[0], f.Points[len(f.Points)-1]
+	began := first.At
+	if f.Result.Flowed {
+		began = min(began, f.Result.First)
+	}
+	moved(began, first.At)
+	for i, p := range f.Points[1:] {
+		if before := f.Points[i]; p.Bytes != before.Bytes {
+			moved(before.At, p.At)
+		}
+	}
+	if f.Result.Flowed && f.Result.Last > last.At {
+		moved(last.At, f.Result.Last)
+	}
+	moved(to, to)
+	return out
+}
+
+// common returns what two lists of stretches have in common, in pieces of limit or more.
+func common(a, b []stretch, limit time.Duration) (out []stretch) {
+	for len(a) > 0 && len(b) > 0 {
+		if s := (stretch{max(a[0].from, b[0].from), min(a[0].to, b[0].to)}); s.to-s.from >= limit {
+			out = append(out, s)
+		}
+		if a[0].to < b[0].to {
+			a = a[1:]
+		} else {
+			b = b[1:]
+		}
+	}
+	return out
+}
