@@ -211,11 +211,22 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 	if before != nil {
 		result.Improved = report.Improvement(before, result)
 	}
-	if err := write(&opened{result, rec}, a.stdout); err != nil || before == nil || !people(f.format) {
+	if err := write(&opened{result, rec}, a.stdout); err != nil || before == nil {
 		return err
 	}
+	return a.compared(result.Improved, f.format)
+}
+
+// compared prints the comparison with an earlier run: below a result for people, and beside a document that has no room for it.
+func (a *app) compared(m *report.Improved, format string) error {
+	switch {
+	case format == "json":
+		return nil // it is in the document
+	case !people(format):
+		return m.WriteText(a.stderr)
+	}
 	fmt.Fprintln(a.stdout)
-	return result.Improved.WriteText(a.stdout)
+	return m.WriteText(a.stdout)
 }
 
 // leaveToLab carries out what is to be done by another part of a kernel lab than its client's, and reports whether that was all.
