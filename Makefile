@@ -1,6 +1,6 @@
 # make         bin/bloat, for this machine
 # make test    what a change must pass: formatting, vet, all tests under the race detector
-# make bench   all benchmarks, and the tables of accuracy behind shaped kernel links and in the lab (takes root and some minutes)
+# make bench   all benchmarks, and the tables of accuracy behind shaped kernel links, in the lab and of docs/statistics.md (takes root and half an hour)
 # make demo    a bloated link and the same link with fq_codel, emulated: no server, no root, no network
 # make pictures  the pictures of docs/pictures.md, anew
 # make seeds   the tables of docs/lab.md, anew: queues compared on emulated links, in virtual time (takes two minutes)
@@ -34,8 +34,9 @@ check:
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 20m ./...
-	BLOAT_ACCURACY=1 $(GO) test -count=1 -v -p 1 -timeout 20m -run '^TestAccuracy' ./internal/acceptance ./servers/lab/kernel
 	BLOAT_SPEED=1 $(GO) test -count=1 -v -timeout 10m -run '^TestSpeed' ./cmd/bloat
+	BLOAT_ACCURACY=1 $(GO) test -count=1 -v -p 1 -timeout 20m -run '^TestAccuracy' ./internal/acceptance ./servers/lab/kernel
+	BLOAT_SIMULATE=1 $(GO) test -count=1 -v -p 1 -timeout 30m -run '^TestSimulate' ./report/stat ./report/compare
 
 demo: all
 	bin/bloat speedtest --lab fifo --virtual -o bin/demo.bloat.json.gz

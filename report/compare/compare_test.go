@@ -39,9 +39,9 @@ func TestVerdicts(t *testing.T) {
 	slower, slightly, noisy := good, good, good
 	slower.downRate = 17
 	slightly.up = 82 * msec
-	noisy.up = 86 * msec
+	noisy.up = 88 * msec
 	lossy, slightlyLossy := good, good
-	lossy.loss, slightlyLossy.loss = 0.2, 0.01
+	lossy.loss, slightlyLossy.loss = 0.2, 0.003
 	for _, tt := range []struct {
 		name     string
 		old, new line

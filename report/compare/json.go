@@ -70,8 +70,10 @@ type object struct {
 }
 
 func (o *object) field(name string, value any) {
-	v, err := json.Marshal(value)
-	if err != nil {
+	var v bytes.Buffer
+	e := json.NewEncoder(&v)
+	e.SetEscapeHTML(false) // conditions have < and > in them
+	if err := e.Encode(value); err != nil {
 		o.err = err
 		return
 	}
@@ -81,7 +83,7 @@ func (o *object) field(name string, value any) {
 	k, _ := json.Marshal(name) // a string always has a form
 	o.b.Write(k)
 	o.b.WriteByte(':')
-	o.b.Write(v)
+	o.b.Write(bytes.TrimSpace(v.Bytes()))
 }
 
 func (o *object) bytes() ([]byte, error) { return []byte("{" + o.b.String() + "}"), o.err }
