@@ -95,7 +95,8 @@ type Result struct {
 	// moment at which this host knew of delivered bytes (a read, an acknowledgement, the server's end of data). All are
 	// zero where nothing flowed.
 	Connected, First, Last time.Time
-	// Stopped is when the flow's own time was up and it began to end; after it come only bytes already under way.
+	// Stopped is when the flow's own time was up and it began to end, or when its data connection ended before that; after it come
+	// only bytes already under way. A flow whose path died has its Last long before it, and a Warning.
 	Stopped time.Time
 
 	Retransmits       uint64 // by whichever end sent

@@ -3,7 +3,8 @@
 // It speaks to netserver 2.6 and 2.7 and to our own server. Every flow has a control connection and a data connection of its
 // own, both from the client to the server. All waiting is bounded: 7 s for a control connection, 9 s for a data connection,
 // 5 s plus three round trips for an answer to Check and 15 s for the answer to a flow's request; at the end of an upload, three
-// times the highest round-trip time seen plus 2 s, at most 30 s, for what is still under way.
+// times the highest round-trip time seen plus 2 s from the last acknowledgement on, at most 30 s in all, for what is still under way,
+// and once more as long without acknowledgements for the results.
 package netperf
 
 import (

@@ -25,6 +25,9 @@ var (
 	ErrNotNetserver = errors.New("this is no netperf server")
 	// ErrServerGone: the server went away in the middle of a flow. What was counted until then is in the Result.
 	ErrServerGone = errors.New("the server went away in the middle of the test")
+	// ErrCutShort: the data connection ended so long before its time that the flow is not whole, and the server, which sent its
+	// results, did not say why. What was counted is in the Result.
+	ErrCutShort = errors.New("the data connection ended")
 	// ErrNoData: the data connection stood, and nothing arrived through it.
 	ErrNoData = errors.New("no data arrived")
 )

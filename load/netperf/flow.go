@@ -129,7 +129,7 @@ func (f *Flow) Close() {
 }
 
 // Run runs the flow to its end, opening it first if it is not. The Result is what was counted, and is true also beside an
-// error, which then says why there is no more of it: a *DataError, ErrServerGone, ErrNoData, a *RefusedError, or the cause of
+// error, which then says why there is no more of it: a *DataError, ErrServerGone, ErrCutShort, ErrNoData, a *RefusedError, or the cause of
 // ctx. Once ctx is done Run drops what is still queued and returns within a second.
 func (f *Flow) Run(ctx context.Context) (load.Result, error) {
 	if f.ctl == nil {

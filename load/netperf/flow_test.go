@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"bufferbloat/internal/host"
 	"bufferbloat/internal/memnet"
 	wire "bufferbloat/internal/wire/netperf"
 	"bufferbloat/load"
@@ -303,8 +304,12 @@ func TestWhatDoesNotArriveInTimeIsNoFaultOfTheServers(t *testing.T) {
 			_, _ = data.Close(), ctl.Close()
 		})
 		got, err := (&Client{Host: h, Addr: at}).NewFlow(FlowOptions{Direction: load.Upload, Length: 5 * time.Second}).Run(t.Context())
-		if err != nil || got.Bytes != 500_000 || !strings.Contains(got.Warning, "had not arrived") {
-			t.Errorf("got %+v, %v; want 500000 bytes, and that the others had not arrived", got, err)
+		if err != nil || got.Bytes != 600_000 || got.CountedBy != load.CountedByAcks || got.ServerBytes != 500_000 ||
+			!near(rate(got), 250_000, 0.02) || !strings.Contains(got.Warning, "had not arrived") {
+			t.Errorf("got %+v, %v; want the 600000 bytes that were acknowledged, and that the end had not arrived", got, err)
+		}
+		if !strings.Contains(got.Warning, "nothing was acknowledged in the last 2.") {
+			t.Errorf("got the warning %q, want that the flow stood still", got.Warning)
 		}
 	})
 }
@@ -363,22 +368,114 @@ func TestAnErrorInPlaceOfTheResultsIsAnError(t *testing.T) {
 	}
 }
 
-func TestAServerThatEndsEarlyIsAWarning(t *testing.T) {
+func TestADataConnectionThatEndsEarlyIsAnErrorWhereMuchIsMissing(t *testing.T) {
 	records := capture(t, "omni-tcp-stream.s2c")
-	for _, direction := range []load.Direction{load.Download, load.Upload} {
+	for _, c := range []struct {
+		ends, length time.Duration
+		whole        bool
+	}{
+		{2 * time.Second, 5 * time.Second, false},
+		{3500 * time.Millisecond, 5 * time.Second, false},
+		{4500 * time.Millisecond, 5 * time.Second, true},
+		{37 * time.Second, 40 * time.Second, false},
+		{38500 * time.Millisecond, 40 * time.Second, true}, // a twentieth of it is 2 s
+	} {
+		for _, direction := range []load.Direction{load.Download, load.Upload} {
+			synctest.Test(t, func(t *testing.T) {
+				h := dribble()
+				at := play(t, h, until(t, c.ends, func(ctl, data net.Conn) {
+					_ = data.Close()
+					_, _ = ctl.Write(withReceived(records[1], 400_000))
+					time.Sleep(time.Second)
+				}))
+				got, err := (&Client{Host: h, Addr: at}).NewFlow(FlowOptions{Direction: direction, Length: c.length}).Run(t.Context())
+				if c.whole && (err != nil || !strings.Contains(got.Warning, "the data connection ended ")) {
+					t.Errorf("%v, %v of %v: got %+v, %v, want a warning", direction, c.ends, c.length, got, err)
+				}
+				if !c.whole && (!errors.Is(err, ErrCutShort) || !strings.Contains(err.Error(), "s before its time")) {
+					t.Errorf("%v, %v of %v: got %+v, %v, want ErrCutShort", direction, c.ends, c.length, got, err)
+				}
+				if !near(rate(got), 250_000, 0.05) || got.Stopped.Sub(got.Connected) > c.ends+time.Second {
+					t.Errorf("%v, %v of %v: %.0f B/s, stopped after %v", direction, c.ends, c.length, rate(got), got.Stopped.Sub(got.Connected))
+				}
+			})
+		}
+	}
+}
+
+// told is a network whose stack tells something else of a connection than memnet does.
+type told struct {
+	*memnet.Net
+	change func(*host.TCPInfo)
+}
+
+func (n told) TCPInfo(c net.Conn) (host.TCPInfo, error) {
+	info, err := n.Net.TCPInfo(c)
+	n.change(&info)
+	return info, err
+}
+
+// endless plays a server that takes an upload to its end, does not end its own side, and says what it received a while later.
+func endless(t *testing.T, later time.Duration) script {
+	records := capture(t, "omni-tcp-stream.s2c")
+	return func(ctl net.Conn, listen func() (net.Listener, uint16)) {
+		_, _ = request(ctl)
+		l, port := listen()
+		_, _ = ctl.Write(withPort(records[0], port))
+		data, _ := l.Accept()
+		n, _ := io.Copy(io.Discard, data)
+		time.Sleep(later)
+		_, _ = ctl.Write(withReceived(records[1], uint64(n)))
+	}
+}
+
+func TestBytesAndTimeOfAnUploadWhoseEndDidNotArriveAreOfOneInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// The way back dies for the data connection: all arrives at the server, and this end knows of 800000 bytes.
+		h := told{dribble(), func(i *host.TCPInfo) { i.BytesAcked = min(i.BytesAcked, 800_000) }}
+		at := play(t, h, endless(t, 0))
+		got, err := (&Client{Host: h, Addr: at}).NewFlow(FlowOptions{Direction: load.Upload, Length: 5 * time.Second}).Run(t.Context())
+		if err != nil || got.Bytes != 800_000 || got.CountedBy != load.CountedByAcks || !got.HasServerBytes || got.ServerBytes < 1_200_000 {
+			t.Errorf("got %+v, %v, want what was acknowledged, and the server's count beside it", got, err)
+		}
+		if r := rate(got); r > 250_000*1.02 || r < 250_000*0.95 {
+			t.Errorf("%.0f B/s, want the link's 250000", r)
+		}
+	})
+}
+
+func TestWithoutAcknowledgementsTheTimeOfTheServersCountIsThatOfItsArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := dribble()
+		h.NoTCPInfo = true
+		at := play(t, h, endless(t, time.Second))
+		f := (&Client{Host: h, Addr: at}).NewFlow(FlowOptions{Direction: load.Upload, Length: 5 * time.Second})
+		got, err := f.Run(t.Context())
+		if err != nil || got.CountedBy != load.CountedByServer || got.Bytes != got.ServerBytes || got.Bytes == 0 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if d := got.Last.Sub(got.Stopped); d < time.Second || d > 2*time.Second {
+			t.Errorf("the last byte is said to have arrived %v after the end, want when the results came, a second and some after it", d)
+		}
+	})
+}
+
+func TestAQueueThatDrainsSlowlyIsWaitedForAsLongAsItDrains(t *testing.T) {
+	for _, c := range []struct {
+		queue   int // bytes, of which 50000 a second leave
+		drained bool
+	}{{300_000, true}, {2_000_000, false}} {
 		synctest.Test(t, func(t *testing.T) {
-			h := dribble()
-			at := play(t, h, until(t, 2*time.Second, func(ctl, data net.Conn) {
-				_ = data.Close()
-				_, _ = ctl.Write(withReceived(records[1], 400_000))
-				time.Sleep(time.Second)
-			}))
-			got, err := (&Client{Host: h, Addr: at}).NewFlow(FlowOptions{Direction: direction, Length: 5 * time.Second}).Run(t.Context())
-			if err != nil || !strings.Contains(got.Warning, "before its time") {
-				t.Errorf("%v: got %+v, %v", direction, got, err)
+			// The queue is in this host, so that the RTT does not tell of it.
+			h := told{&memnet.Net{Delay: 50 * time.Millisecond, BytesPerS: 50_000, Buffer: c.queue}, func(i *host.TCPInfo) { i.RTT = i.MinRTT }}
+			at := play(t, h, netserver(t, "omni-tcp-stream.s2c", "", 0))
+			f := (&Client{Host: h, Addr: at}).NewFlow(FlowOptions{Direction: load.Upload, Length: 10 * time.Second})
+			got, err := f.Run(t.Context())
+			if err != nil || (got.CountedBy == load.CountedByServer) != c.drained || (got.Warning == "") != c.drained {
+				t.Errorf("a queue of %d: got %+v, %v", c.queue, got, err)
 			}
-			if !near(rate(got), 250_000, 0.25) {
-				t.Errorf("%v: %.0f B/s over %v", direction, rate(got), got.Duration())
+			if d := got.Last.Sub(got.Stopped); !near(rate(got), 50_000, 0.02) || d > maxGrace+time.Second {
+				t.Errorf("a queue of %d: %.0f B/s, drained for %v", c.queue, rate(got), d)
 			}
 		})
 	}

@@ -21,6 +21,8 @@ const (
 	lookEvery = 100 * time.Millisecond
 	// shortest is the least time that a rate may be made of, beside four round trips.
 	shortest = 500 * time.Millisecond
+	// wholeWithin is what a flow may lack of its time, or a twentieth of that time, and still be called whole.
+	wholeWithin = time.Second
 )
 
 // errControl is why the data phase ended where the control connection did.
@@ -35,10 +37,13 @@ type running struct {
 	setup    time.Duration // handshake of the data connection
 	out      load.Result
 	warnings []string
+	// drainedFor is how long an upload's end was waited for.
+	drainedFor time.Duration
 
-	arrived  chan struct{} // closed when the results reader is done; then these two are valid
-	results  wire.Results
-	noResult error // why there are none
+	arrived   chan struct{} // closed when the results reader is done; then these are valid
+	results   wire.Results
+	resultsAt time.Time
+	noResult  error // why there are none
 }
 
 func (r *running) warn(format string, args ...any) {
@@ -83,6 +88,7 @@ func (r *running) readResults(stop context.CancelCauseFunc) {
 			return
 		}
 	}
+	r.resultsAt = r.host.Now()
 	r.results, r.noResult = wire.ParseResults(record, r.o.Server.Layout)
 	if r.noResult == nil && r.results.Error != 0 {
 		r.noResult = &RefusedError{Number: r.results.Error}
@@ -133,14 +139,32 @@ func (r *running) download(ctx, phase context.Context) error {
 		return r.client.explain(ctx, gone(err, r.noResult))
 	case got.Bytes == 0:
 		return r.client.explain(ctx, fmt.Errorf("%w in %v of a download", ErrNoData, r.o.Length))
-	case got.End != pump.TimeUp:
-		r.warn("the server ended the download %v before its time", r.until.Sub(r.out.Stopped).Round(time.Millisecond))
-	case r.out.Stopped.Sub(r.out.Last) > max(time.Second, 4*r.setup):
+	case r.out.Stopped.Sub(r.out.Last) > r.longPause():
 		// A rate over the time until the last byte would hide it.
 		r.warn("nothing arrived in the last %v", r.out.Stopped.Sub(r.out.Last).Round(time.Millisecond))
 	}
 	r.checkDuration()
+	if got.End != pump.TimeUp {
+		return r.cutShort(ctx, err)
+	}
 	return nil
+}
+
+// longPause is the time without a byte that is no more what a flow in good health may show.
+func (r *running) longPause() time.Duration { return max(time.Second, 4*r.setup) }
+
+// cutShort says that the data connection ended before its time was up: as an error where so much is missing that the flow is not
+// whole, otherwise as a warning. Which end, or what between them, ended it is not known.
+func (r *running) cutShort(ctx context.Context, cause error) error {
+	early := r.until.Sub(r.out.Stopped).Round(time.Millisecond)
+	switch {
+	case early <= max(wholeWithin, r.o.Length/20):
+		r.warn("the data connection ended %v before its time", early)
+		return nil
+	case cause != nil && !errors.Is(cause, errControl):
+		return r.client.explain(ctx, fmt.Errorf("%w %v before its time: %w", ErrCutShort, early, cause))
+	}
+	return r.client.explain(ctx, fmt.Errorf("%w %v before its time", ErrCutShort, early))
 }
 
 // serversWord takes from a download's results what only the sender knows.
@@ -172,6 +196,8 @@ func (r *running) upload(ctx, phase context.Context) error {
 	sent, err := pump.Send(phase, r.host, r.data, &r.sent, pump.Options{Until: r.until})
 	r.out.Stopped = r.host.Now()
 	r.wrote(sent.Bytes)
+	r.look()
+	r.sayPause()
 	drained := false
 	var last time.Time
 	if sent.End == pump.TimeUp {
@@ -190,6 +216,17 @@ func (r *running) upload(ctx, phase context.Context) error {
 		return context.Cause(ctx)
 	}
 	return r.settle(ctx, sent, drained, err)
+}
+
+// sayPause warns where nothing was acknowledged at the end of an upload's own time: a queue that drains after it would hide that. A
+// hole in the data holds back the acknowledgement of all behind it for a round trip or two.
+func (r *running) sayPause() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pause := r.out.Stopped.Sub(r.ackAt)
+	if r.acks && r.acked > 0 && pause > max(r.longPause(), 2*r.rtt) {
+		r.warn("nothing was acknowledged in the last %v", pause.Round(time.Millisecond))
+	}
 }
 
 // countAcks fills in the bytes that the stack knows to have arrived and the time in which they did.
@@ -214,7 +251,7 @@ func (r *running) countAcks(begin, last time.Time) {
 	}
 }
 
-// settle replaces what the stack knows by the server's own count, and says what is wrong with the flow.
+// settle takes the server's own count, and says what is wrong with the flow.
 func (r *running) settle(ctx context.Context, sent pump.Outcome, drained bool, cause error) error {
 	came := r.awaitResults(ctx, r.grace())
 	if ctx.Err() != nil {
@@ -226,41 +263,61 @@ func (r *running) settle(ctx context.Context, sent pump.Outcome, drained bool, c
 	if !came && !drained && (sent.End != pump.TimeUp || r.controlEnded()) {
 		return r.client.explain(ctx, gone(cause, r.noResult))
 	}
-	rx := r.results.RxBytes
 	switch {
-	case came && rx <= sent.Bytes:
-		r.out.Bytes, r.out.CountedBy = rx, load.CountedByServer
-		r.out.ServerBytes, r.out.HasServerBytes = rx, true
-		r.serverCPU()
 	case came:
-		r.warn("the server says that it received %d bytes of the %d that were sent; its figure is not used", rx, sent.Bytes)
+		r.serversCount(sent.Bytes, drained)
 	case r.out.CountedBy == load.NotCounted:
 		r.warn("the server sent no result, and this stack does not tell what was acknowledged: the bytes are what was sent")
 	default:
 		r.warn("the server sent no result: the bytes are what its stack acknowledged")
 	}
-	switch {
+	switch rx := r.results.RxBytes; {
 	case r.out.Bytes == 0:
 		return r.client.explain(ctx, fmt.Errorf("%w at the server in %v of an upload", ErrNoData, r.o.Length))
 	case sent.End != pump.TimeUp:
-		r.warn("the server ended the upload %v before its time", r.until.Sub(r.out.Stopped).Round(time.Millisecond))
-	case came && rx < sent.Bytes && !drained:
-		// Who is to blame, the path or the server, cannot be told.
-		r.warn("of %d bytes that were sent, %d had not arrived when %v after the end were over; they are not counted", sent.Bytes, sent.Bytes-rx, r.grace())
-	case came && rx < sent.Bytes:
+		r.checkDuration()
+		return r.cutShort(ctx, cause)
+	case came && rx < sent.Bytes && drained:
 		r.warn("the server stopped reading before the end: it took %d of %d bytes", rx, sent.Bytes)
+	case came && rx < sent.Bytes:
+		// Who is to blame, the path or the server, cannot be told.
+		r.warn("the end of the data had not arrived %v after it was sent: %d of %d bytes are counted, and the server says that it read %d",
+			r.drainedFor.Round(time.Millisecond), r.out.Bytes, sent.Bytes, rx)
 	case !came && !drained:
-		r.warn("it did not take the end of the data within %v either; what was still queued is not counted", r.grace())
+		r.warn("it did not take the end of the data within %v either; what was still queued is not counted",
+			r.drainedFor.Round(time.Millisecond))
 	}
 	r.checkDuration()
 	return nil
+}
+
+// serversCount replaces what the stack knows by the server's count, where that is of the same interval: where the end of the data came
+// through. Where it did not, the server counts what arrives until the reset does, after the last moment that this end knows of.
+func (r *running) serversCount(sent uint64, drained bool) {
+	rx := r.results.RxBytes
+	if rx > sent {
+		r.warn("the server says that it received %d bytes of the %d that were sent; its figure is not used", rx, sent)
+		return
+	}
+	r.out.ServerBytes, r.out.HasServerBytes = rx, true
+	r.serverCPU()
+	switch {
+	case drained || rx == 0 || rx == r.out.Bytes && r.out.CountedBy == load.CountedByAcks:
+		r.out.Bytes, r.out.CountedBy = rx, load.CountedByServer
+	case r.out.CountedBy == load.NotCounted:
+		// Without acknowledgements the arrival of the results is the one moment by which rx bytes are known to have arrived.
+		r.out.Bytes, r.out.CountedBy, r.out.Last = rx, load.CountedByServer, r.resultsAt
+		if r.out.Last.Before(r.out.First) {
+			r.out.Last = r.out.First
+		}
+	}
 }
 
 // controlEnded reports whether the control connection was lost, as against silent.
 func (r *running) controlEnded() bool { return r.noResult != nil && !pump.IsDeadline(r.noResult) }
 
 // drain ends the stream and waits for the server to do so too, which it does when it has read everything. It returns when that
-// was, and false if it did not come.
+// was, and false if it did not come: not within the grace after the last acknowledgement, nor within 30 s in all.
 func (r *running) drain(ctx, phase context.Context) (time.Time, bool, error) {
 	w, ok := r.data.(interface{ CloseWrite() error })
 	if !ok {
@@ -269,26 +326,43 @@ func (r *running) drain(ctx, phase context.Context) (time.Time, bool, error) {
 	if err := w.CloseWrite(); err != nil {
 		return time.Time{}, false, err
 	}
-	r.look()
 	var none pump.Counter
 	start := r.host.Now()
+	defer func() { r.drainedFor = r.host.Now().Sub(start) }()
 	for {
-		// The grace grows with the RTT, which may still rise while the queue drains.
-		deadline := start.Add(r.grace())
-		got, err := pump.Receive(phase, r.host, r.data, &none, pump.Options{Until: deadline})
-		now := r.host.Now()
-		switch {
-		case got.End == pump.Closed:
-			return now, true, nil
-		case got.End != pump.TimeUp:
-			return time.Time{}, false, err
-		case !now.Before(start.Add(r.grace())):
+		r.look()
+		// It moves with every acknowledgement, and with the RTT, which may still rise while the queue drains.
+		deadline := r.drainDeadline(start)
+		if !r.host.Now().Before(deadline) {
 			return time.Time{}, false, nil
+		}
+		got, err := pump.Receive(phase, r.host, r.data, &none, pump.Options{Until: deadline})
+		switch got.End {
+		case pump.Closed:
+			return r.host.Now(), true, nil
+		case pump.TimeUp:
+		default:
+			return time.Time{}, false, err
 		}
 	}
 }
 
-// grace is how long the end of a flow may take: three times the highest smoothed RTT seen plus 2 s, at most 30 s.
+// drainDeadline is when a drain that began at start is given up, as far as is known now.
+func (r *running) drainDeadline(start time.Time) time.Time {
+	grace := r.grace()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	deadline := start.Add(grace)
+	if r.ackAt.After(start) {
+		deadline = r.ackAt.Add(grace)
+	}
+	if bound := start.Add(maxGrace); deadline.After(bound) {
+		return bound
+	}
+	return deadline
+}
+
+// grace is how long the end of a flow may stand still: three times the highest smoothed RTT seen plus 2 s, at most 30 s.
 func (r *running) grace() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -296,15 +370,18 @@ func (r *running) grace() time.Duration {
 }
 
 // watch looks at the acknowledgements of an upload until ctx is done: closely until the first one, since that is where the flow's
-// time begins, then now and then.
+// time begins, then now and then. It keeps the flow's backlog small meanwhile.
 func (r *running) watch(ctx context.Context) {
 	step := max(r.setup/8, time.Millisecond)
+	r.mu.Lock()
+	acks := r.acks
+	r.mu.Unlock()
+	if !acks {
+		return
+	}
+	queue := newBacklog(r.data)
 	for {
 		r.mu.Lock()
-		if !r.acks {
-			r.mu.Unlock()
-			return
-		}
 		pause := lookEvery
 		if r.first.IsZero() {
 			pause = min(step, lookEvery)
@@ -313,7 +390,12 @@ func (r *running) watch(ctx context.Context) {
 		if r.host.SleepUntil(ctx, r.host.Now().Add(pause)) != nil {
 			return
 		}
-		r.look()
+		if info, told := r.look(); told {
+			r.mu.Lock()
+			acked, now := r.acked, r.host.Now()
+			r.mu.Unlock()
+			queue.adapt(now, acked, info)
+		}
 	}
 }
 
