@@ -108,7 +108,7 @@ func (g guard) ratio(d []draw) Ratio {
 	r := Ratio{State: Resolved, Value: g.num / g.den}
 	r.Low, _ = bounds(low)
 	_, r.High = bounds(high)
-	return g.judge(r, denLow, denHigh)
+	return g.judge(r, numLow, numHigh, denLow, denHigh)
 }
 
 func (g guard) drifted(name string, low, high float64) Ratio {
@@ -116,7 +116,7 @@ func (g guard) drifted(name string, low, high float64) Ratio {
 }
 
 // judge turns a ratio into a lower bound or into none where its denominator is not resolved.
-func (g guard) judge(r Ratio, denLow, denHigh float64) Ratio {
+func (g guard) judge(r Ratio, numLow, numHigh, denLow, denHigh float64) Ratio {
 	half := (denHigh - denLow) / 2
 	unresolved := g.den <= max(g.resolution, half) || math.IsInf(r.High, 1)
 	if !unresolved && r.High <= maxSpread*r.Low {
@@ -129,7 +129,10 @@ func (g guard) judge(r Ratio, denLow, denHigh float64) Ratio {
 	}
 	why := fmt.Sprintf("%s, %s ms (%s to %s), is as small as the uncertainty of %s: %s are all possible",
 		g.denName, nsms(g.den), nsms(denLow), nsms(denHigh), g.cause, reach)
-	if !unresolved {
+	switch {
+	case !unresolved && denLow > 0 && numHigh/numLow > denHigh/denLow: // numLow is above the resolution
+		why = fmt.Sprintf("%s, %s ms, is uncertain (%s to %s): %s are all possible", g.numName, nsms(g.num), nsms(numLow), nsms(numHigh), reach)
+	case !unresolved:
 		why = fmt.Sprintf("%s, %s ms, is uncertain (%s to %s) by that of %s: %s are all possible",
 			g.denName, nsms(g.den), nsms(denLow), nsms(denHigh), g.cause, reach)
 	}

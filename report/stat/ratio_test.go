@@ -106,3 +106,17 @@ func TestRatiosOfSampledDelays(t *testing.T) {
 		t.Errorf("difference %v (%v to %v), want about 210ms", d.Value, d.Low, d.High)
 	}
 }
+
+func TestARatioBlamesWhatIsUncertain(t *testing.T) {
+	ms := func(v float64) time.Duration { return time.Duration(v * 1e6) }
+	src := rand.NewPCG(1, 2)
+	idle := Between(ms(40), ms(40), ms(40))
+	vague := SubtractedRatio(Between(ms(240), ms(140), ms(340)), Between(ms(41), ms(40.9), ms(41.1)), idle, 0, src)
+	if vague.State != AtLeast || !strings.HasPrefix(vague.Why, "the delay added before, 200.000 ms, is uncertain (100.000 to 300.000)") {
+		t.Errorf("a vague delay before: %+v", vague)
+	}
+	vague = SubtractedRatio(Between(ms(240), ms(239), ms(241)), Between(ms(42), ms(41.1), ms(43)), idle, 0, src)
+	if vague.State != AtLeast || !strings.HasPrefix(vague.Why, "the delay added after, 2.000 ms") {
+		t.Errorf("a vague delay after: %+v", vague)
+	}
+}

@@ -270,7 +270,7 @@ func TestResampleIsTheQuantileOfItsResample(t *testing.T) {
 
 func TestBlocksHoldMoreOftenThanSingleSamples(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
-	const runs = 80
+	const runs = 30
 	covered, naive := 0, 0
 	for range runs {
 		x := ar1(600, 0.8, r)
