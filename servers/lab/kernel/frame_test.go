@@ -20,7 +20,11 @@ type superPacket struct {
 	ds      uint8
 }
 
-const firstSequence, firstID = 0xffff_ff00, 0xfffe // both wrap around within the packet
+// Both wrap around within the packet.
+const (
+	firstSequence = uint32(0xffff_ff00)
+	firstID       = uint16(0xfffe)
+)
 
 // build returns the frame as a packet socket would: with the sum over the pseudo header in the place of the checksum.
 func (s superPacket) build() *frame {
@@ -181,7 +185,7 @@ func (s superPacket) checkSegment(t *testing.T, b []byte, i, n int) {
 	ip, tail := b[etherHeader:], b[etherHeader+ipv4Header:]
 	if s.ipv6 {
 		tail = b[etherHeader+ipv6Header:]
-	} else if got, want := binary.BigEndian.Uint16(ip[4:]), uint16((firstID+i)&0xffff); got != want {
+	} else if got, want := binary.BigEndian.Uint16(ip[4:]), firstID+uint16(i); got != want {
 		t.Errorf("segment %d has ID %d, want %d", i, got, want)
 	}
 	if s.proto != protoTCP {
@@ -190,7 +194,7 @@ func (s superPacket) checkSegment(t *testing.T, b []byte, i, n int) {
 		}
 		return
 	}
-	if got, want := binary.BigEndian.Uint32(tail[4:]), uint32((firstSequence+i*s.segment)&0xffff_ffff); got != want {
+	if got, want := binary.BigEndian.Uint32(tail[4:]), firstSequence+uint32(i*s.segment); got != want {
 		t.Errorf("segment %d has sequence number %#x, want %#x", i, got, want)
 	}
 	want := s.flags
