@@ -95,8 +95,9 @@ func TestOurClientAndOurServerOverTheKernel(t *testing.T) {
 func check(t *testing.T, o outcome, direction load.Direction) {
 	t.Helper()
 	r := o.result
-	// On a machine that is busy elsewhere a flow of this length may be too short for a rate; that is not the matter here.
-	if o.err != nil || r.Warning != "" && !strings.Contains(r.Warning, "too short") || r.Bytes == 0 || r.Duration() <= 0 {
+	// On a machine that is busy elsewhere a flow of this length may be too short for a rate, or pause; that is not the matter here.
+	busy := strings.Contains(r.Warning, "too short") || strings.Contains(r.Warning, "in the last")
+	if o.err != nil || r.Warning != "" && !busy || r.Bytes == 0 || r.Duration() <= 0 {
 		t.Fatalf("got %+v, %v", r, o.err)
 	}
 	if r.First.Before(r.Connected) || r.Last.Before(r.First) || r.Stopped.Before(r.Connected) {
