@@ -34,8 +34,8 @@ const (
 	breaking
 )
 
-// Plain says in a sentence or two for everyone what the load does to the delay, by the medians; the verdict is by the 90th percentiles. It is ""
-// where the result is void or partial, has no baseline, or has too few samples.
+// Plain says in a sentence or two for everyone what the load does to the delay, by the medians; the verdict is by the 90th percentile under load over the idle
+// median. It is "" where the result is void or partial, has no baseline, or has too few samples.
 func (r *Result) Plain() string {
 	if r.verdict() != 0 || r.Void() {
 		return ""
@@ -127,7 +127,8 @@ func (p *Phase) what() string {
 
 // weigh says what the added delay does to a call.
 func weigh(d *Induced) burden {
-	added := max(d.P90.Value, d.Median.Value)
+	// Against the idle median: a noisy idle tail must not make the load look milder.
+	added := max(d.Loaded.P90-d.Idle.Median, d.Median.Value)
 	way := d.Idle.Median/2 + added
 	switch {
 	case added < addedDelay:

@@ -86,6 +86,28 @@ func TestThePlainSentenceMindsTheTail(t *testing.T) {
 	}
 }
 
+// A noisy idle phase is no excuse: the two runs differ in the tail of the idle delay alone.
+func TestThePlainSentenceTakesTheAddedTailFromTheIdleMedian(t *testing.T) {
+	sentence := func(idleP90, loadedP90 time.Duration) string {
+		r := plainRun(42*msec, 120*msec, 42*msec)
+		for i := range r.Induced {
+			if d := &r.Induced[i]; d.Phase == "download" {
+				d.Idle.P90, d.Loaded.P90, d.P90.Value = idleP90, loadedP90, loadedP90-idleP90
+			}
+		}
+		return r.Plain()
+	}
+	want := "Under download your delay rises from 42 to 120 ms (one time in ten %s ms or more): in calls people will talk over each other. Upload is fine."
+	for _, tt := range []struct {
+		idle, loaded time.Duration
+		tail         string
+	}{{44100 * time.Microsecond, 176400 * time.Microsecond, "176"}, {81500 * time.Microsecond, 179100 * time.Microsecond, "179"}} {
+		if got, want := sentence(tt.idle, tt.loaded), strings.Replace(want, "%s", tt.tail, 1); got != want {
+			t.Errorf("idle p90 %v: got %q, want %q", tt.idle, got, want)
+		}
+	}
+}
+
 func TestNoPlainSentenceWithoutAWholeResult(t *testing.T) {
 	for name, rec := range map[string]*bufferbloat.Recording{
 		"no upload": twoOfFiveRun(), "no replies": silentRun(), "interrupted": interruptedRun(), "idle only": idleRun(), "failed": failedRun(),
