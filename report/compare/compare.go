@@ -137,7 +137,8 @@ type Figure struct {
 	Why      string // a plain sentence on the verdict, "" where the numbers say it all
 	Missing  Missing
 
-	p float64 // not yet corrected
+	p     float64 // not yet corrected
+	never bool    // of the headline, and no run of either side could have it: it is not asked
 }
 
 // Comparison is what two sets of runs come to.
@@ -174,7 +175,8 @@ func (c *Comparison) compare(o Options) {
 	judged := 0
 	for _, m := range c.metrics() {
 		f := Figure{Metric: m, Judged: m.Headline && len(o.Metrics) == 0 || slices.ContainsFunc(o.Metrics, func(asked string) bool { return within(m.Name, asked) })}
-		if f.Judged {
+		f.never = f.Judged && len(o.Metrics) == 0 && never(slices.Concat(c.Old, c.New), m.Name)
+		if f.asked() {
 			judged++
 		}
 		c.Figures = append(c.Figures, f)
@@ -198,6 +200,26 @@ func (c *Comparison) compare(o Options) {
 		c.Figures[i].decide(pairs[i], max(judged, 1))
 	}
 }
+
+// never reports whether none of the runs that count could have a figure of that name, whatever the line does.
+func never(runs []Run, name string) bool {
+	found := false
+	for i := range runs {
+		for _, f := range runs[i].figures {
+			if runs[i].Void != "" || f.Name != name {
+				continue
+			}
+			if !f.never {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// asked reports whether a verdict on the figure was asked for, and may be had.
+func (f *Figure) asked() bool { return f.Judged && !f.never }
 
 // metrics returns the metrics of all runs, in the order of the first that has them.
 func (c *Comparison) metrics() []Metric {
@@ -249,7 +271,7 @@ func (c *Comparison) correct() {
 	}
 	// Metrics without a chance count in the number all the same: they were asked too.
 	for _, f := range c.Figures {
-		if f.Judged && !f.HasP {
+		if f.asked() && !f.HasP {
 			p = append(p, 1)
 		}
 	}
@@ -313,7 +335,7 @@ func (c *Comparison) Verdict() Verdict {
 	}
 	judged := 0
 	for _, f := range c.Figures {
-		if f.Judged {
+		if f.asked() {
 			judged++
 			see(f.Verdict)
 		}

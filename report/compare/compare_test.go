@@ -224,6 +224,89 @@ func TestNothingToCompareIsInvalid(t *testing.T) {
 	}
 }
 
+// stated turns results into what the texts of another program come to: figures without samples, and no word of losses.
+func stated(results []*report.Result) []*report.Result {
+	for _, x := range results {
+		x.Source, x.Started, x.Length, x.Induced = &report.Source{Program: "speedtest.sh"}, time.Time{}, 0, nil
+		for i := range x.Phases {
+			p := &x.Phases[i]
+			for j := range p.Latency {
+				l := &p.Latency[j]
+				l.Stated, l.Lost = &report.Stated{Has: report.AllFigures, WhyLoss: "the script does not see losses"}, 0
+				l.MedianRange, l.P90Range, l.Count = stat.Estimate{}, stat.Estimate{}, report.Count{}
+			}
+			for j := range p.Goodput {
+				p.Goodput[j].Range, p.Goodput[j].HasFairness = report.RateRange{}, false
+			}
+		}
+	}
+	return results
+}
+
+func TestWhatNoSourceTellsIsNotJudged(t *testing.T) {
+	r := newRand(30)
+	texts := func(l line, between float64) []*report.Result { return stated(l.runs("x", 6, between, r)) }
+	one := stated(goodLine().runs("x", 1, 0, r))[0]
+	same := []*report.Result{one, one, one, one, one, one}
+	good, bad := texts(goodLine(), 0.01), texts(goodLine().scaled(3), 0.01)
+	for _, tt := range []struct {
+		name     string
+		old, new []*report.Result
+		o        Options
+		status   []int
+	}{
+		{"equal lines", good, texts(goodLine(), 0.01), Options{}, []int{0, 5}},
+		{"equal texts", same, same, Options{}, []int{0, 5}},
+		{"clearly better", bad, good, Options{}, []int{0}},
+		{"clearly worse", good, bad, Options{}, []int{3}},
+		{"asked for with --metric", good, bad, Options{Metrics: []string{"download.loss"}}, []int{4}},
+		{"asked for with --fail-if", bad, good, Options{FailIf: []Condition{condition(t, "loss > 1%")}}, []int{4}},
+		{"one side tells losses", goodLine().runs("x", 6, 0.01, r), good, Options{}, []int{4}},
+		{"one run tells losses", good, append(goodLine().runs("y", 1, 0.01, r), texts(goodLine(), 0.01)...), Options{}, []int{4}},
+	} {
+		c := compared(t, tt.old, tt.new, tt.o)
+		if !slices.Contains(tt.status, c.Status()) {
+			var b strings.Builder
+			_ = c.WriteText(&b)
+			t.Errorf("%s: status %d, want %v\n%s", tt.name, c.Status(), tt.status, b.String())
+		}
+		f := c.figure(t, "download.loss")
+		if want := c.Status() == 4 && len(tt.o.FailIf) == 0; (f.Verdict == Invalid) != want || !want && f.Verdict != NotJudged || !strings.Contains(f.Why, "does not see losses") {
+			t.Errorf("%s: the loss is %s: %q", tt.name, f.Verdict, f.Why)
+		}
+	}
+	if c := compared(t, bad, good, Options{}); c.figure(t, "download.loaded_rtt.p50").Verdict != Improvement || c.figure(t, "upload.loaded_rtt.p90").Verdict != Improvement {
+		t.Error("six delays a third as long are no improvement")
+	}
+}
+
+func TestASourceWithoutDelaysLeavesTheRates(t *testing.T) {
+	r := newRand(31)
+	rates := func() []*report.Result {
+		all := stated(goodLine().runs("x", 6, 0.01, r))
+		for _, x := range all {
+			x.Series, x.Phases = nil, x.Phases[1:2]
+			x.Phases[0].Latency = nil
+		}
+		return all
+	}
+	c := compared(t, rates(), rates(), Options{})
+	if s := c.Status(); s != 0 && s != 5 {
+		t.Errorf("status %d, want 0 or 5", s)
+	}
+	if f := c.figure(t, "download.loaded_rtt.p90"); f.Verdict != NotJudged || f.Why == "" {
+		t.Errorf("delays that nothing tells are %s: %q", f.Verdict, f.Why)
+	}
+	silent := goodLine().runs("x", 6, 0.01, r)
+	for _, x := range silent {
+		x.Phases[1].Latency[0].Summary = stat.Summary{}
+		x.Phases[1].Latency[0].Stated = &report.Stated{Why: "no ping was answered", WhyLoss: "no ping was answered"}
+	}
+	if c := compared(t, silent, silent, Options{}); c.Status() != 4 {
+		t.Errorf("pings that nobody answered: status %d, want 4", c.Status())
+	}
+}
+
 func TestMetricsOfAllPhases(t *testing.T) {
 	var names []string
 	for _, f := range figuresOf(goodLine().result("x", newRand(7))) {

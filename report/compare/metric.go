@@ -83,6 +83,7 @@ type figure struct {
 	Metric
 	phase string // as the run names it
 	why   string // why there is no value, "" where there is one
+	never bool   // no such run could have it, as why says: what it was read from does not tell
 	value float64
 	// low and high are the interval within the run, where there is one.
 	low, high float64
@@ -123,8 +124,8 @@ func figuresOf(r *report.Result) []figure {
 		case bufferbloat.Load:
 			c.load(r, p)
 		case bufferbloat.Idle:
-			c.latency(p, "", "idle_rtt", "")
-			c.loss(p)
+			c.latency(r, p, "", "idle_rtt", "")
+			c.loss(r, p)
 		}
 	}
 	return c.figures
@@ -161,20 +162,21 @@ func (c *collector) load(r *report.Result, p *report.Phase) {
 	case !p.UnderLoad:
 		why = "there was no load"
 	}
-	c.latency(p, name, "loaded_rtt", why)
+	c.latency(r, p, name, "loaded_rtt", why)
 	c.induced(r, p, name)
-	c.loss(p)
+	c.loss(r, p)
 }
 
 // latency adds the quantiles of the primary series.
-func (c *collector) latency(p *report.Phase, prefix, family, why string) {
+func (c *collector) latency(r *report.Result, p *report.Phase, prefix, family, why string) {
 	l := p.Primary()
+	never := false
 	switch {
 	case why != "":
 	case !p.Reached:
 		why = "the phase was not reached"
 	case l == nil:
-		why = "no probe ran"
+		why, never = noProbe(r)
 	case !l.OK():
 		why = "no probe was answered"
 	}
@@ -186,14 +188,14 @@ func (c *collector) latency(p *report.Phase, prefix, family, why string) {
 		name  string
 		value time.Duration
 	}{{"min", l.Min}, {"p10", l.P10}, {"p50", l.Median}, {"mean", l.Mean}, {"p90", l.P90}, {"p99", l.P99}, {"max", l.Max}} {
-		f := figure{phase: p.Name, why: why, value: float64(s.value), probe: l.Kind}
+		f := figure{phase: p.Name, why: why, never: never, value: float64(s.value), probe: l.Kind}
 		percentile := s.name[0] == 'p'
 		switch {
 		case why != "":
 		case s.name == "p99" && !l.HasP99:
 			f.why = fmt.Sprintf("%d answered probes do not bound a 99th percentile; it takes %d", l.N, stat.MinSamples(0.99))
 		case s.name != "p99" && !l.Has(ladder[s.name]):
-			f.why = "the source does not give it"
+			f.why, f.never = "the source does not give it", true
 		case percentile && l.Few():
 			f.why = fmt.Sprintf("%d answered probes are too few for a percentile", l.N)
 		case s.name == "p50":
@@ -242,7 +244,7 @@ func (c *collector) induced(r *report.Result, p *report.Phase, name string) {
 	}
 }
 
-func (c *collector) loss(p *report.Phase) {
+func (c *collector) loss(r *report.Result, p *report.Phase) {
 	f := figure{phase: p.Name, bursty: true, idle: p.Kind != bufferbloat.Load}
 	l := p.Primary()
 	switch {
@@ -251,13 +253,16 @@ func (c *collector) loss(p *report.Phase) {
 	case p.Kind == bufferbloat.Load && !p.UnderLoad:
 		f.why = "there was no load"
 	case l == nil:
-		f.why = "no probe ran"
+		f.why, f.never = noProbe(r)
 	case l.N == 0 && l.Lost > 0:
 		f.why = "no probe was answered, and a blocked probe is not told from a lost one"
 	default:
 		share, ok := l.Loss()
 		if !ok {
 			f.why = "how many probes were lost is not known"
+			if untold := lossUntold(l); untold != "" {
+				f.why, f.never = f.why+": "+untold, l.OK()
+			}
 			break
 		}
 		f.value, f.probe = share, l.Kind
@@ -267,6 +272,22 @@ func (c *collector) loss(p *report.Phase) {
 		}
 	}
 	c.add(plainName(p.Name), "loss", f)
+}
+
+// noProbe says why a phase has no series of delays, and whether such a run could have none: what another program printed does not grow one.
+func noProbe(r *report.Result) (why string, never bool) {
+	if r.Source != nil {
+		return "the source has no delays", true
+	}
+	return "no probe ran", false
+}
+
+// lossUntold is why the source of a series does not tell how many probes were lost, "" where it does.
+func lossUntold(l *report.Latency) string {
+	if l.Stated != nil {
+		return l.Stated.WhyLoss
+	}
+	return l.NoLoss
 }
 
 // plainName is a phase's name as a part of a metric's name: lower case, what is not a letter, a digit or "-" as "_".

@@ -173,7 +173,7 @@ func (c *Comparison) headline() string {
 		if v == Equivalent {
 			return text
 		}
-	case len(c.Figures) == 0:
+	case v == Invalid && len(which) == 0:
 		text += ": there is nothing to compare"
 	}
 	if len(which) > 0 && v != Equivalent {

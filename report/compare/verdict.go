@@ -104,6 +104,8 @@ func (f *Figure) beyond(low, high, margin float64) Verdict {
 // decide turns the numbers into a verdict. The P of all judged metrics must have been corrected.
 func (f *Figure) decide(p *pair, judged int) {
 	switch {
+	case f.never:
+		f.Verdict, f.Why = NotJudged, f.nothing(p)
 	case len(p.old) == 0 || len(p.new) == 0:
 		f.Verdict, f.Why = Invalid, f.nothing(p)
 	case f.HasP && f.P <= Alpha+1e-12 && f.beyond(f.Shift.Low, f.Shift.High, f.Margin) != "":
