@@ -118,7 +118,7 @@ func (a *app) labAtClient(ctx context.Context, f *labCommandFlags) error {
 		return err
 	}
 	r := &labRun{signals: make(chan syscall.Signal, 8)}
-	in, err := a.buildLab(context.WithoutCancel(ctx), f.congestionControl, r.signal)
+	in, err := a.buildLab(context.WithoutCancel(ctx), f.congestionControl, f.link.realTime, r.signal)
 	if err != nil {
 		return errReported
 	}

@@ -36,6 +36,7 @@ type labFlags struct {
 	seed               uint64
 	virtual            bool
 	carrier            string
+	realTime           bool
 
 	why   string // why not another carrier, for the recording
 	flags *pflag.FlagSet
@@ -81,6 +82,7 @@ func (f *labFlags) describe(flags *pflag.FlagSet) {
 	flags.StringVar(&f.corrupt, "corrupt", "", "lab: share of packets that arrive damaged; DOWN/UP")
 	flags.StringVar(&f.schedule, "schedule", "", "lab: file of what changes when, as in \"20s rate 5mbit for 10s\"; DOWN,UP for one each")
 	flags.Uint64Var(&f.seed, "seed", 2, "lab: seed of all that is random in it: ports, hashes, losses; where none of these matters every seed gives the same run")
+	flags.BoolVar(&f.realTime, "real-time", false, "lab: real-time scheduling of the kernel carrier's link, where permitted: true delays on a busy machine, whose other work waits")
 	flags.VisitAll(func(g *pflag.Flag) {
 		if !before[g.Name] {
 			f.names = append(f.names, g.Name)

@@ -96,12 +96,13 @@ type inside struct {
 
 // buildLab makes the lab around this process, and the lab server at its other end. It tells the process outside how that went; an error is
 // known there already. From then on signals reach this process only by way of the one outside, which are given to handle.
-func (a *app) buildLab(ctx context.Context, congestionControl string, handle func(syscall.Signal)) (*inside, error) {
+func (a *app) buildLab(ctx context.Context, congestionControl string, realTime bool, handle func(syscall.Signal)) (*inside, error) {
 	outside, err := kernel.OpenOutside()
 	if err != nil {
 		return nil, err
 	}
-	l, err := kernel.Build(ctx, kernel.BuildOptions{Forwarder: a.again(linkPart), Hosts: []string{lab.Name, "server"}, CongestionControl: congestionControl})
+	l, err := kernel.Build(ctx, kernel.BuildOptions{Forwarder: a.again(linkPart), Hosts: []string{lab.Name, "server"}, CongestionControl: congestionControl,
+		RealTime: realTime})
 	if err == nil {
 		err = a.startLabServer(l)
 	}
@@ -209,7 +210,7 @@ func carrierText(facts kernel.Facts) string {
 func (a *app) speedtestInKernelLab(ctx context.Context, f *labFlags, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	in, err := a.buildLab(ctx, "", func(s syscall.Signal) {
+	in, err := a.buildLab(ctx, "", f.realTime, func(s syscall.Signal) {
 		if ctx.Err() != nil {
 			os.Exit(128 + int(s))
 		}

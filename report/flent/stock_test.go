@@ -113,12 +113,28 @@ func near(t *testing.T, what, got string, want float64) {
 	}
 }
 
+// interpreter returns the program that a script's first line names, which need not be the first of its name in the path.
+func interpreter(t *testing.T, script string) string {
+	t.Helper()
+	text, err := os.ReadFile(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	words := strings.Fields(strings.TrimPrefix(line, "#!"))
+	if len(words) == 0 {
+		t.Fatalf("%s begins with %q", script, line)
+	}
+	return words[len(words)-1]
+}
+
 // TestStockFlentPlotsOurFiles draws the picture of the RRUL family, and what the other tests have by default.
 func TestStockFlentPlotsOurFiles(t *testing.T) {
-	if _, err := exec.LookPath("flent"); err != nil {
+	flent, err := exec.LookPath("flent")
+	if err != nil {
 		facility.Missing(t, "flent", err.Error())
 	}
-	if out, err := exec.Command("python3", "-c", "import matplotlib").CombinedOutput(); err != nil {
+	if out, err := exec.Command(interpreter(t, flent), "-c", "import matplotlib").CombinedOutput(); err != nil {
 		facility.Missing(t, "matplotlib", string(out))
 	}
 	rnd := rand.New(rand.NewPCG(11, 12))

@@ -31,10 +31,14 @@ type BuildOptions struct {
 	Hosts []string
 	// CongestionControl is the default of both ends' TCP; "" leaves the machine's own.
 	CongestionControl string
+	// RealTime asks for real-time scheduling of the forwarder, which keeps its delays true on a busy machine, where it is permitted. The rest of
+	// the machine then gets what the forwarder leaves: on two CPUs, two such labs at once have been seen to starve what they wait for.
+	RealTime bool
 }
 
 // Lab is a lab around this process, which is at its client's end, and all threads of it. Its methods may be called from any goroutine.
 type Lab struct {
+	realTime               bool
 	facts                  Facts
 	client, middle, server namespace
 	children               children
@@ -65,6 +69,7 @@ func Build(ctx context.Context, o BuildOptions) (*Lab, error) {
 }
 
 func (l *Lab) build(ctx context.Context, o BuildOptions) error {
+	l.realTime = o.RealTime
 	l.facts.Privilege = privilege()
 	if err := l.mount(o.Hosts); err != nil {
 		l.note("names", err)
@@ -276,17 +281,24 @@ func (l *Lab) startForwarder(p Program, sockets []*os.File) error {
 	files := append([]*os.File{nil, nil, os.Stderr, theirs}, sockets...)
 	// All threads of the process inherit what this one has. Its link loop alone would not do: the others hold locks that it needs.
 	return onThread(func() error {
-		l.facts.RealTime = hurry() == nil
+		l.facts.RealTime = hurry(l.realTime) == nil
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // otherwise the kernel may put timers off by 50 microseconds
 		l.forwarder, err = l.children.startInGroup(p, files)
 		return err
 	})
 }
 
-// hurry asks for real-time scheduling of the calling thread and what it starts. Where that is not permitted, which is the error, it asks
-// for the shortest time slice: whoever is content with little at a time is let in sooner (EEVDF, Linux 6.12; earlier ones ignore it).
-func hurry() error {
-	err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: realTimePriority}, 0)
+// errNoRealTime says that real-time scheduling was not asked for.
+var errNoRealTime = errors.New("real-time scheduling was not asked for")
+
+// hurry asks for real-time scheduling of the calling thread and what it starts. Where that is not wanted or not permitted, which is the
+// error, it asks for the shortest time slice: whoever is content with little at a time is let in sooner (EEVDF, Linux 6.12; earlier ones
+// ignore it).
+func hurry(realTime bool) error {
+	err := errNoRealTime
+	if realTime {
+		err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: realTimePriority}, 0)
+	}
 	if err != nil {
 		_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Runtime: uint64(shortestSlice)}, 0)
 	}

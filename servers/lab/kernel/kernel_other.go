@@ -28,6 +28,7 @@ type BuildOptions struct {
 	Forwarder         Program
 	Hosts             []string
 	CongestionControl string
+	RealTime          bool
 }
 
 // Inside, Outside, Lab and Process exist on Linux alone.

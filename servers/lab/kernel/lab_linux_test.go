@@ -136,7 +136,7 @@ func inLab(t *testing.T, c testLink, inside func(t *testing.T, l *Lab)) {
 		}
 		forwarder := again(linkPart)
 		forwarder.Env = append(forwarder.Env, linkVariable+"="+string(text))
-		l, err := Build(ctx, BuildOptions{Forwarder: forwarder, Hosts: []string{"lab"}})
+		l, err := Build(ctx, BuildOptions{Forwarder: forwarder, Hosts: []string{"lab"}, RealTime: os.Getenv("BLOAT_ACCURACY") != ""})
 		if rerr := outside.Report(l, err); err != nil || rerr != nil {
 			t.Fatal(err, rerr)
 		}
