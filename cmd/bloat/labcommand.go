@@ -84,7 +84,7 @@ func (a *app) lab(ctx context.Context, f *labCommandFlags) error {
 		return &usageError{errors.New("--port and --irtt-port want 1 to 65535")}
 	}
 	if err := f.look(); err != nil {
-		fmt.Fprintf(a.stderr, "bloat: %v\n", err)
+		a.complain(err)
 		a.status = statusNotFound
 		return nil
 	}

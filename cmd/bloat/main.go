@@ -82,13 +82,37 @@ func (a *app) run(ctx context.Context, args []string) int {
 	} else if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) {
 		status, err = s.status(), fmt.Errorf("%w before anything was measured", s)
 	}
-	fmt.Fprintf(a.stderr, "bloat: %v\n", err)
+	a.complain(err)
 	if wantsJSON(words) {
 		if err := a.writeError(words, err, status); err != nil {
-			fmt.Fprintf(a.stderr, "bloat: %v\n", err)
+			a.complain(err)
 		}
 	}
 	return status
+}
+
+// complain prints an error to stderr, each of several joined ones on a line of its own. What comes from outside, names of files above all, can't
+// steer a terminal or begin a line.
+func (a *app) complain(err error) {
+	for _, one := range apart(err) {
+		fmt.Fprintf(a.stderr, "bloat: %s\n", report.Printable(one.Error()))
+	}
+}
+
+// apart returns the errors that errors.Join put together.
+func apart(err error) []error {
+	if u, ok := err.(*usageError); ok {
+		return apart(u.err)
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || err.Error() != errors.Join(joined.Unwrap()...).Error() {
+		return []error{err}
+	}
+	var out []error
+	for _, one := range joined.Unwrap() {
+		out = append(out, apart(one)...)
+	}
+	return out
 }
 
 // writeError prints the document of a command that failed, in the schema of that command.

@@ -153,7 +153,7 @@ func (a *app) usable(ctx context.Context, h host.Host, addrs []netip.Addr) []net
 	for _, addr := range addrs {
 		l, err := h.ListenTCP(ctx, netip.AddrPortFrom(addr, 0), host.Options{})
 		if err != nil {
-			fmt.Fprintf(a.stderr, "bloat: no %v here: %v\n", host.FamilyOf(addr), err)
+			a.complain(fmt.Errorf("no %v here: %w", host.FamilyOf(addr), err))
 			continue
 		}
 		l.Close()

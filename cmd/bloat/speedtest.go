@@ -206,7 +206,7 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 		result.Grades = grade.All(result)
 	}
 	if err := f.writePage(rec, result, kept); err != nil {
-		fmt.Fprintf(a.stderr, "bloat: %v\n", err)
+		a.complain(err)
 	}
 	if before != nil {
 		result.Improved = report.Improvement(before, result)
