@@ -1,6 +1,12 @@
 package main
 
-import "os"
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
 
 // outputFile is the file of -o. What it held stays until the first byte of the new recording comes, so that a server that can't be reached costs
 // nobody an earlier recording.
@@ -33,3 +39,32 @@ func (f *outputFile) Write(b []byte) (int, error) {
 
 // Close implements io.Closer.
 func (f *outputFile) Close() error { return f.file.Close() }
+
+// writeFile has a file's content made, and then writes the file: content that can't be made costs nobody an earlier file, and the file may be one
+// that the content is made of.
+func writeFile(path string, write func(io.Writer) error) error {
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return saveFile(path, b.Bytes())
+}
+
+// saveFile writes a file of -o. It is written in place, so that it keeps its owner, its mode and its links. What is left of one that could not be
+// written whole is removed.
+func saveFile(path string, content []byte) error {
+	file, err := openOutput(path)
+	if err != nil {
+		return &usageError{fmt.Errorf("-o: %w", err)}
+	}
+	info, err := file.file.Stat()
+	regular := err == nil && info.Mode().IsRegular()
+	_, err = file.Write(content)
+	if err := errors.Join(err, file.Close()); err != nil {
+		if regular {
+			os.Remove(path)
+		}
+		return err
+	}
+	return nil
+}

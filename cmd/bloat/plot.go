@@ -212,26 +212,13 @@ func fileForPage(path string) ([]byte, error) {
 	if path == "-" {
 		return nil, nil
 	}
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return nil, err
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, err
-	}
 	return io.ReadAll(io.LimitReader(file, html.MaxFile+1))
-}
-
-// writeFile creates a file and has it written. What is left of one that could not be written is removed.
-func writeFile(path string, write func(io.Writer) error) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return &usageError{fmt.Errorf("-o: %w", err)}
-	}
-	if err := errors.Join(write(file), file.Close()); err != nil {
-		os.Remove(path)
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -51,8 +52,8 @@ of this program, a data file of flent (versions 1 to 4), or the output of anothe
 	return cmd
 }
 
-// show prints each file, and goes on after one that can't be read.
-func (a *app) show(f *showFlags, paths []string) (err error) {
+// show prints each file, and goes on after one that can't be read. The file of -o is touched when there is something to write, and not before.
+func (a *app) show(f *showFlags, paths []string) error {
 	if f.json {
 		f.format = "json"
 	}
@@ -66,30 +67,34 @@ func (a *app) show(f *showFlags, paths []string) (err error) {
 	if len(paths) > 1 && (!people(f.format)) {
 		return &usageError{fmt.Errorf("--format %s takes one file, because what it prints is one document", f.format)}
 	}
-	out := a.stdout
-	if f.output != "" {
-		file, err := os.Create(f.output)
-		if err != nil {
-			return &usageError{fmt.Errorf("-o: %w", err)}
-		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		out = file
+	if f.output == "" {
+		return a.showTo(a.stdout, f, paths, write)
 	}
-	for i, path := range paths {
+	var b bytes.Buffer
+	if err := a.showTo(&b, f, paths, write); err != nil || b.Len() == 0 {
+		return err // and the file of -o is as it was
+	}
+	return saveFile(f.output, b.Bytes())
+}
+
+// showTo prints each file to out; of several under its name.
+func (a *app) showTo(out io.Writer, f *showFlags, paths []string, write func(*opened, io.Writer) error) error {
+	shown := 0
+	for _, path := range paths {
 		o, err := f.open(path, os.Stdin)
 		switch {
 		case err != nil && len(paths) == 1:
 			return err
 		case err != nil:
-			fmt.Fprintf(a.stderr, "bloat: %v\n", err)
+			a.complain(err)
 			a.status = max(a.status, statusFailed)
 			continue
 		}
 		if len(paths) > 1 {
-			if i > 0 {
+			if shown++; shown > 1 {
 				fmt.Fprintln(out)
 			}
-			fmt.Fprintf(out, "%s\n", path)
+			fmt.Fprintf(out, "%s\n", report.Printable(path))
 		}
 		if f.grades {
 			o.result.Grades = grade.All(o.result)
