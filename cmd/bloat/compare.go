@@ -87,7 +87,7 @@ func (a *app) compare(f *compareFlags, args []string) error {
 	}
 	var sets [2][]*report.Result
 	for i, path := range args {
-		if sets[2-len(args)+i], err = openRuns(path); err != nil {
+		if sets[2-len(args)+i], err = a.openRuns(path); err != nil {
 			return err
 		}
 	}

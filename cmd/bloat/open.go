@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"bufferbloat"
 	"bufferbloat/report"
@@ -45,6 +47,9 @@ func openBy(path string, stdin io.Reader, ours func(io.Reader) (*bufferbloat.Rec
 		o, err := read(stdin, ours)
 		return o, named("stdin", err)
 	}
+	if err := checkRegular(path); err != nil {
+		return opened{}, err
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return opened{}, err
@@ -52,6 +57,27 @@ func openBy(path string, stdin io.Reader, ours func(io.Reader) (*bufferbloat.Rec
 	defer file.Close()
 	o, err := read(file, ours)
 	return o, named(path, err)
+}
+
+// checkRegular returns an error for what is no regular file, before it is opened: a FIFO that nobody writes to would keep the program forever, and
+// a device may do anything. The process's own descriptors are let through, because the shell's <(COMMAND) is a pipe among them.
+func checkRegular(path string) error {
+	if isDescriptor(path) {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return named(path, errNotRegular)
+	}
+	return nil // or an error that opening will say
+}
+
+var errNotRegular = errors.New("is not a regular file")
+
+// isDescriptor reports whether a path names an open file of this process.
+func isDescriptor(path string) bool {
+	path = filepath.Clean(path)
+	dir := filepath.Dir(path)
+	return path == "/dev/stdin" || dir == "/dev/fd" || dir == "/proc/self/fd"
 }
 
 func named(path string, err error) error {

@@ -19,7 +19,8 @@ var asides = []string{".md", ".svg", ".png", ".html", ".xml"}
 
 // openRuns reads the result that a file of any kind holds, or those of all files of a folder, in the order of their names. Hidden files, folders
 // in the folder and asides are skipped; every other file has to be a result, because a run that is left out by mistake changes what the set says.
-func openRuns(path string) ([]*report.Result, error) {
+// What is no regular file can't be one, and is skipped too, but named.
+func (a *app) openRuns(path string) ([]*report.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil && path != "-" {
 		return nil, err
@@ -45,6 +46,10 @@ func openRuns(path string) ([]*report.Result, error) {
 			return nil, fmt.Errorf("%s: more than %d files", path, maxRuns)
 		}
 		r, err := openRun(filepath.Join(path, name))
+		if errors.Is(err, errNotRegular) {
+			a.complain(fmt.Errorf("%w; skipped", err))
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%w; a folder of runs holds nothing but runs", err)
 		}
