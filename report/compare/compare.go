@@ -88,6 +88,8 @@ type Run struct {
 
 	result  *report.Result
 	figures []figure
+	twins   []string // names of the runs that started at another time and are identical in every figure
+	twin    bool     // one of the twins of an earlier run
 }
 
 // Side is one figure of one set of runs.
@@ -286,8 +288,9 @@ func (c *Comparison) correct() {
 	}
 }
 
-// note says where the runs are not of one kind.
+// note says where the runs are not of one kind, and where those of the two sides are not two.
 func (c *Comparison) note() {
+	c.noteShared()
 	differ := func(what string, of func(r *report.Result) string) {
 		seen := map[string]bool{}
 		var list []string
@@ -305,6 +308,34 @@ func (c *Comparison) note() {
 	differ("the address family", func(r *report.Result) string { return r.Path.Family })
 	differ("their plan", planText)
 	differ("the host that measured", func(r *report.Result) string { return strings.TrimSpace(r.Client.OS + " " + r.Client.Kernel) })
+}
+
+// noteShared says which runs are on both sides: that these are equal says nothing.
+func (c *Comparison) noteShared() {
+	shared, started := 0, true
+	var list []string
+	for i := range c.Old {
+		for j := range c.New {
+			a, b := &c.Old[i], &c.New[j]
+			if a.Void == "" && b.Void == "" && same(a, b) {
+				shared++
+				started = started && a.result.Started.Equal(b.result.Started)
+				list = append(list, a.Name+" and new "+b.Name)
+			}
+		}
+	}
+	old, now := used(c.Old), used(c.New)
+	switch {
+	case shared == 0:
+	case shared == old && shared == now && shared == 1 && started:
+		c.Notes = append(c.Notes, "both sides are the same run: that they are equal says nothing")
+	case shared == old && shared == now && shared == 1:
+		c.Notes = append(c.Notes, "both sides are identical in every figure, as one run is with itself: that they are equal says nothing")
+	case shared == old && shared == now:
+		c.Notes = append(c.Notes, fmt.Sprintf("both sides are the same %d runs: that they are equal says nothing", shared))
+	default:
+		c.Notes = append(c.Notes, "runs of both sides are identical in every figure: old "+strings.Join(list, "; old "))
+	}
 }
 
 // planText is what of a plan bears on its figures.

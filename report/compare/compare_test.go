@@ -307,6 +307,66 @@ func TestASourceWithoutDelaysLeavesTheRates(t *testing.T) {
 	}
 }
 
+func written(t *testing.T, c *Comparison) string {
+	t.Helper()
+	var b strings.Builder
+	if err := c.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// An emulated link in virtual time often draws the same run whatever its seed.
+func TestRunsThatAreIdenticalInEveryFigureCountOnce(t *testing.T) {
+	drawn := func(side string, l line) []*report.Result {
+		var out []*report.Result
+		for i := range 6 {
+			x := *l.result(fmt.Sprintf("%s-%d.json", side, i+1), newRand(40))
+			x.Started, x.Length = x.Started.Add(time.Duration(i)*time.Hour), x.Length+time.Duration(i)
+			out = append(out, &x)
+		}
+		return out
+	}
+	c := compared(t, drawn("old", goodLine()), drawn("new", goodLine().scaled(1.15)), Options{})
+	if f := c.figure(t, "upload.loaded_rtt.p50"); len(f.Old.Values) != 1 || len(f.New.Values) != 1 || f.Verdict != Inconclusive {
+		t.Errorf("%d and %d runs count, %s; want one each, inconclusive", len(f.Old.Values), len(f.New.Values), f.Verdict)
+	}
+	got := written(t, c)
+	for _, want := range []string{"old: 1 run (5 of 6 excluded), new: 1 run (5 of 6 excluded)",
+		"old: these 6 runs are identical in every figure: they count as one: old-1.json, old-2.json, old-3.json, old-4.json, old-5.json, old-6.json",
+		"new: these 6 runs are identical in every figure: they count as one: new-1.json, "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if c.New[3].Void != "identical in every figure to new-1.json: they count as one" {
+		t.Errorf("the fourth run is excluded with %q", c.New[3].Void)
+	}
+}
+
+func TestRunsOnBothSidesAreNamed(t *testing.T) {
+	r := newRand(41)
+	six, other := goodLine().runs("x", 6, 0.02, r), goodLine().runs("y", 6, 0.02, r)
+	later := *six[0]
+	later.Started = later.Started.Add(time.Hour)
+	for _, tt := range []struct {
+		name     string
+		old, new []*report.Result
+		want     string
+	}{
+		{"one run", six[:1], six[:1], "note: both sides are the same run: that they are equal says nothing"},
+		{"one run and its twin", six[:1], []*report.Result{&later}, "note: both sides are identical in every figure"},
+		{"six runs", six, six, "note: both sides are the same 6 runs"},
+		{"one of them", six, append(slices.Clone(other), six[2]), "note: runs of both sides are identical in every figure: old x-3.json and new x-3.json\n"},
+		{"none", six, other, ""},
+	} {
+		got := written(t, compared(t, tt.old, tt.new, Options{}))
+		if !strings.Contains(got, tt.want) || tt.want == "" && strings.Contains(got, "both sides") {
+			t.Errorf("%s: want %q in\n%s", tt.name, tt.want, got)
+		}
+	}
+}
+
 func TestMetricsOfAllPhases(t *testing.T) {
 	var names []string
 	for _, f := range figuresOf(goodLine().result("x", newRand(7))) {

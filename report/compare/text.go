@@ -209,6 +209,13 @@ func (c *Comparison) excluded() []string {
 	}{{"old", c.Old}, {"new", c.New}} {
 		for i := range side.runs {
 			r := &side.runs[i]
+			if n := len(r.twins); n > 0 {
+				out = append(out, report.Printable(fmt.Sprintf("%s: these %d runs are identical in every figure: they count as one: %s, %s", side.name, n+1, r.Name,
+					strings.Join(r.twins, ", "))))
+			}
+			if r.twin {
+				continue
+			}
 			if r.Void != "" {
 				out = append(out, report.Printable(fmt.Sprintf("%s, %s does not count: %s", side.name, r.Name, r.Void)))
 				continue
