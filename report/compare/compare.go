@@ -5,6 +5,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -177,7 +178,7 @@ func (c *Comparison) compare(o Options) {
 	judged := 0
 	for _, m := range c.metrics() {
 		f := Figure{Metric: m, Judged: m.Headline && len(o.Metrics) == 0 || slices.ContainsFunc(o.Metrics, func(asked string) bool { return within(m.Name, asked) })}
-		f.never = f.Judged && len(o.Metrics) == 0 && never(slices.Concat(c.Old, c.New), m.Name)
+		f.never = f.Judged && len(o.Metrics) == 0 && untold(c.Old, m.Name) != "" && untold(c.New, m.Name) != ""
 		if f.asked() {
 			judged++
 		}
@@ -199,25 +200,27 @@ func (c *Comparison) compare(o Options) {
 	}
 	c.correct()
 	for i := range c.Figures {
-		c.Figures[i].decide(pairs[i], max(judged, 1))
+		f := &c.Figures[i]
+		if f.decide(pairs[i], max(judged, 1)); f.never {
+			f.Why = "no run on either side could tell: " + untold(c.New, f.Name)
+		}
 	}
 }
 
-// never reports whether none of the runs that count could have a figure of that name, whatever the line does.
-func never(runs []Run, name string) bool {
-	found := false
+// untold says why none of the runs that count could have a figure of that name, whatever the line does; "" where one could, or where none counts.
+func untold(runs []Run, name string) (why string) {
 	for i := range runs {
 		for _, f := range runs[i].figures {
 			if runs[i].Void != "" || f.Name != name {
 				continue
 			}
 			if !f.never {
-				return false
+				return ""
 			}
-			found = true
+			why = cmp.Or(why, f.why)
 		}
 	}
-	return found
+	return why
 }
 
 // asked reports whether a verdict on the figure was asked for, and may be had.

@@ -297,6 +297,21 @@ func TestASourceWithoutDelaysLeavesTheRates(t *testing.T) {
 	if f := c.figure(t, "download.loaded_rtt.p90"); f.Verdict != NotJudged || f.Why == "" {
 		t.Errorf("delays that nothing tells are %s: %q", f.Verdict, f.Why)
 	}
+	void := rates()
+	for _, x := range void {
+		x.Stopped = "interrupted"
+	}
+	if c := compared(t, void, rates(), Options{}); c.figure(t, "download.loaded_rtt.p90").Verdict != Invalid || c.Status() != 4 {
+		t.Errorf("a side of void runs: status %d, want 4", c.Status())
+	}
+	means := stated(goodLine().runs("x", 6, 0.01, r))
+	for _, x := range means {
+		x.Phases = x.Phases[1:2]
+		x.Phases[0].Goodput, x.Phases[0].Latency[0].Stated.Has = nil, report.Min|report.Mean|report.Max
+	}
+	if c := compared(t, means, means, Options{}); c.Status() != 4 || !strings.HasPrefix(written(t, c), "invalid: there is nothing to compare\n") {
+		t.Errorf("nothing that is judged is told: status %d, want 4\n%s", c.Status(), written(t, c))
+	}
 	silent := goodLine().runs("x", 6, 0.01, r)
 	for _, x := range silent {
 		x.Phases[1].Latency[0].Summary = stat.Summary{}

@@ -105,7 +105,7 @@ func (f *Figure) beyond(low, high, margin float64) Verdict {
 func (f *Figure) decide(p *pair, judged int) {
 	switch {
 	case f.never:
-		f.Verdict, f.Why = NotJudged, f.nothing(p)
+		f.Verdict = NotJudged
 	case len(p.old) == 0 || len(p.new) == 0:
 		f.Verdict, f.Why = Invalid, f.nothing(p)
 	case f.HasP && f.P <= Alpha+1e-12 && f.beyond(f.Shift.Low, f.Shift.High, f.Margin) != "":
