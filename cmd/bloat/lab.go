@@ -53,7 +53,7 @@ func (f *labFlags) run(ctx context.Context, plan bufferbloat.Plan, o bufferbloat
 	}
 	o.Doubts = func() []bufferbloat.Finding {
 		s := link.Stats()
-		return labDoubts(s.Lateness, s.SocketDrops)
+		return labDoubts(&s.Lateness, s.SocketDrops)
 	}
 	return throughLab(ctx, link, plan, o)
 }

@@ -82,7 +82,7 @@ type Lab struct {
 	sequence uint64
 	armed    time.Duration // until when the driver sleeps; 0 while it is awake
 	spare    []*transit
-	lateness Lateness
+	lateness link.Lateness
 	closed   bool
 }
 
@@ -153,7 +153,7 @@ type Stats struct {
 	Down, Up link.Stats
 	// Lateness is how long after its time each packet was delivered, by the driver's own fault; empty in virtual time. Beyond a few
 	// milliseconds the machine was too busy for its delays to be trusted.
-	Lateness Lateness
+	Lateness link.Lateness
 	// SocketDrops are datagrams that the link delivered and that were then lost at a socket, whose buffer was full: loss that is not the link's.
 	SocketDrops uint64
 }

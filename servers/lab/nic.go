@@ -112,7 +112,7 @@ func (l *Lab) recycle(t *transit) {
 // took notes what a packet tells its receiver, as the driver takes it out of the link. The caller holds l.mu.
 func (l *Lab) took(a arrival) {
 	if !l.config.Virtual {
-		l.lateness.add(l.elapsed() - a.at)
+		l.lateness.Add(l.elapsed() - a.at)
 	}
 	if a.t.isTCP {
 		a.t.to.receive(a.t)

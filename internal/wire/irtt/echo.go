@@ -40,7 +40,7 @@ type Echo struct {
 	Flags  Flags
 	Token  Token
 	Seq    uint32
-	Count  uint32 // requests received in this session so far, this one and duplicates included
+	Count  uint32 // requests of its session received so far, itself and duplicates included
 	Window uint64 // bit k: request Seq-k was received; nothing is known where bit 0 is clear
 
 	Receive, Midpoint, Send Time

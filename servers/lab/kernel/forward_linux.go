@@ -65,7 +65,7 @@ func Forward(ctx context.Context, links NewLinks) error {
 type forwarder struct {
 	origin   time.Time // of the link's time
 	pool     pool
-	lateness Lateness
+	lateness link.Lateness
 	client   *port // its device is the client's; what it reads goes up
 	server   *port
 	down, up *link.Link
@@ -231,7 +231,7 @@ func (f *forwarder) start() error {
 	if _, err = f.stats(); err != nil {
 		return err
 	}
-	f.unread, f.foreign, f.client.unsent, f.server.unsent, f.lateness = 0, 0, 0, 0, Lateness{}
+	f.unread, f.foreign, f.client.unsent, f.server.unsent, f.lateness = 0, 0, 0, 0, link.Lateness{}
 	f.origin = time.Now()
 	f.look()
 	return nil

@@ -85,7 +85,7 @@ type Stats struct {
 	Down, Up           link.Stats
 	DownQueue, UpQueue link.QueueStats
 	// Lateness is how long after its time each packet was delivered, by the forwarder's own fault.
-	Lateness Lateness
+	Lateness link.Lateness
 	Outside  OutsideDrops
 	Busy     time.Duration // CPU time of the forwarder
 }

@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"bufferbloat/servers/lab/link"
 )
 
 const (
@@ -43,8 +45,8 @@ type port struct {
 		headers  [writeBatch][maxHeaders]byte
 		runs     [writeBatch]run
 	}
-	unsent   uint64    // packets that the kernel did not take
-	lateness *Lateness // of what this port sends
+	unsent   uint64         // packets that the kernel did not take
+	lateness *link.Lateness // of what this port sends
 }
 
 // run is a number of neighbouring segments of one frame that leave together.
@@ -95,7 +97,7 @@ func setUpPort(fd, index int) error {
 	return nil
 }
 
-func newPort(fd int, p *pool, l *Lateness) *port {
+func newPort(fd int, p *pool, l *link.Lateness) *port {
 	o := &port{fd: fd, pool: p, lateness: l}
 	for i := range o.in.messages {
 		o.in.small[i], o.in.big[i] = p.buffer(smallBuffer), p.buffer(bigBuffer)
@@ -189,7 +191,7 @@ func wallStamp(control []byte) int64 {
 // send hands over a segment whose time has come, late by so much. It may hold it back until flush.
 func (p *port) send(s *segment, marked bool, late time.Duration) {
 	f := s.frame
-	p.lateness.add(late)
+	p.lateness.Add(late)
 	// Only the latest run of the frame may grow, or segments would overtake each other. Datagrams stay apart.
 	if f.payload > 0 && f.proto == protoTCP && f.run < p.out.n {
 		r := &p.out.runs[f.run]

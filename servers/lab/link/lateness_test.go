@@ -1,4 +1,4 @@
-package kernel
+package link
 
 import (
 	"testing"
@@ -11,9 +11,9 @@ func TestLatenessQuantiles(t *testing.T) {
 		t.Errorf("of nothing: %v", &l)
 	}
 	for i := range 100 {
-		l.add(time.Duration(i+1) * time.Microsecond)
+		l.Add(time.Duration(i+1) * time.Microsecond)
 	}
-	l.add(-time.Second)
+	l.Add(-time.Second)
 	for _, tt := range []struct {
 		p        float64
 		low, top time.Duration
@@ -24,5 +24,10 @@ func TestLatenessQuantiles(t *testing.T) {
 	}
 	if l.Packets != 101 || l.Max != 100*time.Microsecond {
 		t.Errorf("got %d packets and a maximum of %v", l.Packets, l.Max)
+	}
+	for d := time.Duration(1); d > 0; d *= 3 {
+		if i := lateBucket(d); lateEdge(i) <= d && lateEdge(i) > 0 || i > 0 && lateEdge(i-1) > d {
+			t.Errorf("%v is in bucket %d, which ends at %v", d, i, lateEdge(i))
+		}
 	}
 }
