@@ -616,7 +616,7 @@ func ExampleResult_WriteSpeedtest() {
 	fmt.Print(b.String())
 	// Output:
 	// 2026-11-30 15:00:00 Testing idle line while pinging lab (ICMP, every 100 ms)
-	// (5 seconds idle)
+	// (bloat 1.0.0: 5 seconds idle)
 	//
 	//   Latency: (in msec, 50 pings, 0.00% packet loss)
 	//       Min:  40.002

@@ -166,7 +166,7 @@ func (t *speedtest) header() {
 	} else {
 		fmt.Fprintf(&t.b, "%s Testing against %s (%s) with %s %s\n", started, printable(r.Path.Host), printable(r.Path.Family), r.streams(), probing)
 	}
-	fmt.Fprintf(&t.b, "(%s)\n", r.schedule())
+	fmt.Fprintf(&t.b, "(%s%s)\n", r.program(": "), r.schedule())
 	if s := r.primary(); s != nil && s.Reason != "" {
 		fmt.Fprintf(&t.b, "(%s in place of ICMP: %s)\n", probeKind(s.Kind), printable(s.Reason))
 	}
@@ -176,6 +176,14 @@ func (t *speedtest) header() {
 	if why := r.stoppedText(); why != "" {
 		fmt.Fprintf(&t.b, "Stopped! %s: what follows is what was measured until then\n", printable(why))
 	}
+}
+
+// program names the program that measured and its version, with after behind it; "" where the recording does not say.
+func (r *Result) program(after string) string {
+	if r.Version == "" {
+		return ""
+	}
+	return "bloat " + printable(r.Version) + after
 }
 
 func labText(l *bufferbloat.LabLink) string {

@@ -129,7 +129,11 @@ func (r *Result) summaryLine() string {
 	if s := r.primary(); s != nil {
 		line += fmt.Sprintf(", probing %s (%s, every %s ms)", printable(s.Target), probeKind(s.Kind), plainMS(s.Interval))
 	}
-	return line + "; delays in ms, quantiles " + stat.Rule
+	line += "; delays in ms, quantiles " + stat.Rule
+	if by := r.program(""); by != "" {
+		line += "; " + by
+	}
+	return line
 }
 
 // WriteTable prints the result as one table, a row for each series of each phase, with the findings below. Its lines are of ASCII signs, whose
