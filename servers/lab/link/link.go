@@ -399,7 +399,8 @@ func (l *Link) QueueStats() QueueStats {
 // Drain gives up everything inside, with reason Closed, or with the queue's own where it drops on the way out. The link is of no use
 // after that.
 func (l *Link) Drain() {
-	for now := l.now; ; {
+	now := l.now
+	for {
 		if p, ok := l.queue.Dequeue(now); ok {
 			l.drop(p, Closed)
 			continue
