@@ -9,25 +9,30 @@ import (
 	"strings"
 	"time"
 
+	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/dscp"
 	"bufferbloat/load"
 )
 
 // Plan says which flows and probes run when. It is data: it can be printed, compared, stored and checked before anything is sent.
 type Plan struct {
-	Name   string      `json:"name"` // "speedtest"
-	Server Server      `json:"server"`
-	Phases []PhasePlan `json:"phases"`
-	Probes []ProbePlan `json:"probes"` // they run through all phases
+	Name     string      `json:"name"`               // "speedtest"
+	Workload string      `json:"workload,omitempty"` // versioned name of what the plan imitates: "rrul2013/1"
+	Server   Server      `json:"server"`             // of all flows and probes that name no other
+	Others   []Server    `json:"servers,omitempty"`  // further servers, each with a Name
+	Phases   []PhasePlan `json:"phases"`
+	Probes   []ProbePlan `json:"probes"` // they run through all phases, where they say nothing else
 }
 
 // Server is the other end, and how to get there. The passphrase is not part of a plan, because plans are stored: see RunOptions.
 type Server struct {
+	Name        string     `json:"name,omitempty"`      // what flows and probes call it; "" for the plan's own
 	Host        string     `json:"host"`                // a name or an address
 	Family      int        `json:"family,omitempty"`    // 4 or 6; 0 takes what works
 	NetperfPort uint16     `json:"netperf_port"`        // control port
 	DataPort    uint16     `json:"data_port,omitempty"` // the server's port for data; 0 lets it choose
 	IRTTPort    uint16     `json:"irtt_port"`
+	IPerf3Port  uint16     `json:"iperf3_port,omitempty"`
 	Source      netip.Addr `json:"source,omitzero"`     // local address for all that is sent
 	Interface   string     `json:"interface,omitempty"` // network device for all that is sent
 }
@@ -41,22 +46,53 @@ type PhasePlan struct {
 	Flows  []FlowPlan    `json:"flows,omitempty"` // only in a Load phase
 }
 
-// FlowPlan is one bulk flow. It runs for its phase's length.
+// FlowPlan is one bulk flow. It runs through its phase, where it says nothing else.
 type FlowPlan struct {
 	Name      string         `json:"name"`
 	Direction load.Direction `json:"direction"`
-	DSCP      dscp.CodePoint `json:"dscp"` // asked of both ends
+	DSCP      dscp.CodePoint `json:"dscp"`               // asked of both ends
+	Protocol  Protocol       `json:"protocol,omitempty"` // "" is netperf
+	Server    string         `json:"server,omitempty"`   // Server.Name; "" is the plan's own
+	Family    int            `json:"family,omitempty"`   // 4 or 6; 0 is the server's
+	Group     string         `json:"group,omitempty"`    // flows whose rates are summed and compared with each other: "Torrent"
+	// Start is when it begins, after its phase's begin; Length is how long it runs, 0 to its phase's end.
+	Start             time.Duration   `json:"start_ns,omitempty"`
+	Length            time.Duration   `json:"length_ns,omitempty"`
+	CongestionControl string          `json:"congestion_control,omitempty"` // of the sender; "" is its default
+	Rate              bitrate.Bitrate `json:"rate_bps,omitempty"`           // a UDP flow's rate, a TCP flow's pacing; 0 is unlimited
+	Bytes             uint64          `json:"bytes,omitempty"`              // payload after which it ends; 0 is unlimited
+	Size              int             `json:"size_bytes,omitempty"`         // of a write or of a datagram's payload; 0 is the protocol's own
+	URL               string          `json:"url,omitempty"`                // of an HTTP flow
 }
+
+// Protocol says what a bulk flow speaks.
+type Protocol string
+
+// The protocols.
+const (
+	Netperf   Protocol = "netperf"
+	IPerf3    Protocol = "iperf3"
+	IPerf3UDP Protocol = "iperf3-udp" // datagrams at a given rate
+	HTTP      Protocol = "http"       // GET or POST of a URL
+)
 
 // ProbePlan is one series of probes.
 type ProbePlan struct {
 	Name     string         `json:"name"`
 	Kind     ProbeKind      `json:"kind"`
-	Target   string         `json:"target,omitempty"` // host; "" is the plan's server
+	Target   string         `json:"target,omitempty"` // host; "" is the server's
+	Server   string         `json:"server,omitempty"` // Server.Name; "" is the plan's own
+	Family   int            `json:"family,omitempty"` // 4 or 6; 0 is the server's
 	Interval time.Duration  `json:"interval_ns"`
 	DSCP     dscp.CodePoint `json:"dscp"`
 	Primary  bool           `json:"primary"`  // the series that a speedtest table shows
 	Optional bool           `json:"optional"` // left out with a note where it can't run
+	// Start is when it begins, after the run's begin; Length is how long it sends, 0 to the plan's end.
+	Start  time.Duration `json:"start_ns,omitempty"`
+	Length time.Duration `json:"length_ns,omitempty"`
+	Size   int           `json:"size_bytes,omitempty"` // of a datagram's payload; 0 is the kind's own
+	URL    string        `json:"url,omitempty"`        // what an HTTP probe fetches
+	Query  string        `json:"query,omitempty"`      // the name that a DNS probe looks up
 }
 
 // ProbeKind says how a probe asks for a reply.
