@@ -41,7 +41,8 @@ type entry struct {
 	FlowEnd   *flowEnd       `json:"flow_end,omitempty"`
 	CPU       *cpuColumns    `json:"cpu,omitempty"`
 	Finding   *Finding       `json:"finding,omitempty"`
-	Quantity  *Quantity      `json:"quantity,omitempty"` // whole
+	Quantity  *Quantity      `json:"quantity,omitempty"` // whole, or what it has so far
+	Values    *valueColumns  `json:"values,omitempty"`   // further ones of a quantity
 	End       *end           `json:"end,omitempty"`
 }
 
@@ -92,6 +93,12 @@ type cpuColumns struct {
 	At          []time.Duration `json:"at_ns,omitempty"`
 	Busy        [][]float64     `json:"busy,omitempty"`
 	Own         []float64       `json:"own,omitempty"`
+}
+
+type valueColumns struct {
+	Quantity string          `json:"quantity"`
+	At       []time.Duration `json:"at_ns"`
+	Values   []float64       `json:"values"`
 }
 
 type end struct {
@@ -224,6 +231,8 @@ func (r *Recording) apply(e *entry) error {
 			return fmt.Errorf("more than %d quantities", maxNames)
 		}
 		r.Others = append(r.Others, *e.Quantity)
+	case e.Values != nil:
+		return r.applyValues(e.Values)
 	case e.End != nil:
 		r.Ended, r.Stopped = e.End.Ended, e.End.Stopped
 		return inRun(r.Ended)
@@ -314,6 +323,19 @@ func (r *Recording) applyCPU(c *cpuColumns) error {
 	return nil
 }
 
+func (r *Recording) applyValues(c *valueColumns) error {
+	q := r.other(c.Quantity)
+	if q == nil {
+		return fmt.Errorf("values of quantity %q, which was not declared", c.Quantity)
+	}
+	more := Quantity{Name: q.Name, At: c.At, Values: c.Values}
+	if err := more.check(); err != nil {
+		return err
+	}
+	q.At, q.Values = append(q.At, c.At...), append(q.Values, c.Values...)
+	return nil
+}
+
 func (q *Quantity) check() error {
 	if len(q.At) != len(q.Values) {
 		return fmt.Errorf("quantity %q: %d times and %d values", q.Name, len(q.At), len(q.Values))
@@ -334,9 +356,22 @@ func (r *Recording) series(name string) *ProbeSeries {
 }
 
 func (r *Recording) flow(name string) *Flow {
-	for i := range r.Flows {
-		if r.Flows[i].Name == name {
-			return &r.Flows[i]
+	n := len(r.Flows)
+	for i := range n {
+		if f := &r.Flows[(r.nextFlow+i)%n]; f.Name == name {
+			r.nextFlow = (r.nextFlow + i + 1) % n
+			return f
+		}
+	}
+	return nil
+}
+
+func (r *Recording) other(name string) *Quantity {
+	n := len(r.Others)
+	for i := range n {
+		if q := &r.Others[(r.nextOther+i)%n]; q.Name == name {
+			r.nextOther = (r.nextOther + i + 1) % n
+			return q
 		}
 	}
 	return nil
@@ -344,6 +379,7 @@ func (r *Recording) flow(name string) *Flow {
 
 // finish puts samples into the order of their sequence and, in a recording that was cut off, ends what was open at the last time seen.
 func (r *Recording) finish() {
+	r.nextFlow, r.nextOther = 0, 0
 	last := r.Ended
 	for i := range r.Probes {
 		s := r.Probes[i].Samples

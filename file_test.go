@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -36,8 +37,12 @@ func record(t *testing.T, whole bool) (*Recording, []byte) {
 	r.point("download 1", Point{1100 * ms, 1000})
 	r.point("download 1", Point{1200 * ms, 2000})
 	r.cpuSample(CPUSample{At: time.Second, Busy: []float64{0.5, 0.25}, Own: 0.1})
+	r.quantity("queue::backlog_bytes", "bytes", 1100*ms, 1514)
+	r.quantityOf("download 1", "download 1::tcp_rtt", "ms", 1100*ms, 12.5)
+	r.quantity("queue::backlog_bytes", "bytes", 1200*ms, math.NaN()) // not known then
 	r.sample("icmp", probe.Sample{Seq: 2, Due: 200 * ms, Sent: 201 * ms, Outcome: probe.Received, RTT: ms, Up: -5 * ms, Down: 6 * ms, HasOneWay: true})
 	r.flush()
+	r.quantity("queue::backlog_bytes", "bytes", 1300*ms, -0.5)
 	if !whole {
 		cut, err := r.finish()
 		if err != nil {
@@ -68,6 +73,13 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 	}
 	if s := got.Probes[0].Samples; len(s) != 3 || s[0].Seq != 0 || s[2].Up != -5*time.Millisecond {
 		t.Errorf("samples %+v are not the three in order of their sequence", s)
+	}
+	ms := time.Millisecond
+	if want := []Quantity{
+		{Name: "queue::backlog_bytes", Unit: "bytes", At: []time.Duration{1100 * ms, 1300 * ms}, Values: []float64{1514, -0.5}},
+		{Name: "download 1::tcp_rtt", Unit: "ms", Flow: "download 1", At: []time.Duration{1100 * ms}, Values: []float64{12.5}},
+	}; !reflect.DeepEqual(got.Others, want) {
+		t.Errorf("got the quantities %+v, want %+v", got.Others, want)
 	}
 }
 

@@ -1,6 +1,8 @@
 package bufferbloat
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,10 +41,38 @@ func TestASlowDiskHoldsUpNoProbe(t *testing.T) {
 	r.sample("icmp", probe.Sample{Seq: 1, Outcome: probe.Lost})
 	r.point("download 1", Point{time.Second, 1})
 	r.cpuSample(CPUSample{At: time.Second, Busy: []float64{1}})
+	r.quantity("a new one", "", time.Second, 1)
 	close(w.release)
 	flushing.Wait()
 	rec, err := r.finish()
-	if err != nil || len(rec.Probes[0].Samples) != 2 || len(rec.Flows[0].Points) != 1 || len(rec.CPU.Samples) != 1 {
-		t.Errorf("got %+v, %v; want two samples, a point and a CPU sample", rec, err)
+	if err != nil || len(rec.Probes[0].Samples) != 2 || len(rec.Flows[0].Points) != 1 || len(rec.CPU.Samples) != 1 || len(rec.Others) != 1 {
+		t.Errorf("got %+v, %v; want two samples, a point, a CPU sample and a quantity", rec, err)
+	}
+}
+
+func TestQuantitiesAreBounded(t *testing.T) {
+	r := newRecorder(time.Time{}, nil)
+	for i := range maxQuantities + 1 {
+		r.quantity(fmt.Sprint(i), "", 0, 1)
+	}
+	r.values = maxValues - 1
+	r.quantity("0", "", time.Second, 2)
+	r.quantity("0", "", 2*time.Second, 3)
+	f, refused := r.refusedValues()
+	rec, err := r.finish()
+	if err != nil || len(rec.Others) != maxQuantities || len(rec.Others[0].Values) != 2 {
+		t.Errorf("got %d quantities, the first with %v, %v; want %d, and two values", len(rec.Others), rec.Others[0].Values, err, maxQuantities)
+	}
+	if !refused || !strings.Contains(f.Text, ": 2 are left out") {
+		t.Errorf("got the finding %+v, want two values left out", f)
+	}
+}
+
+func TestKeepingAQuantityAllocatesNothing(t *testing.T) {
+	r := newRecorder(time.Time{}, nil)
+	r.quantity("queue::backlog_bytes", "bytes", 0, 1)
+	r.kept.values[0].At, r.kept.values[0].Values = make([]time.Duration, 0, 2000), make([]float64, 0, 2000)
+	if n := testing.AllocsPerRun(1000, func() { r.quantity("queue::backlog_bytes", "bytes", time.Second, 1) }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -32,6 +32,8 @@ type Recording struct {
 	Stopped string
 
 	packing bool // samples are packed as they are read
+	// Where flow and other look first, since entries of many come in turn; 0 in a recording that is finished.
+	nextFlow, nextOther int
 }
 
 // Source says which other program measured what a Recording holds.
@@ -42,10 +44,11 @@ type Source struct {
 }
 
 // Quantity is something measured over time that is neither a probe's round-trip time nor a flow's bytes: a queue's backlog, a
-// congestion window. Only recordings of other programs have any.
+// congestion window.
 type Quantity struct {
-	Name string `json:"name"` // unique in the run
+	Name string `json:"name"` // unique in the run; that of a flow ends with what it is, as in "upload 1::tcp_cwnd"
 	Unit string `json:"unit,omitempty"`
+	Flow string `json:"flow,omitempty"` // Flow.Name of the flow that it is about, "" where it is about none
 	// Resampled says that the values are not what was measured, but interpolated to a grid of times.
 	Resampled bool            `json:"resampled,omitempty"`
 	At        []time.Duration `json:"at_ns"`

@@ -123,6 +123,9 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 		stopped = context.Cause(ctx).Error()
 	}
 	found := r.rec.judge(stopped)
+	if f, refused := r.rec.refusedValues(); refused {
+		found = append(found, f)
+	}
 	if r.o.Doubts != nil {
 		found = append(found, r.o.Doubts()...)
 	}

@@ -48,7 +48,7 @@ type ndjsonFinding struct {
 }
 
 // WriteNDJSON prints the raw data of rec, of which r is the result: a line for the run, each phase, each probe, each reading of a stream's counter, each
-// sample of the CPUs and each finding. Times are offsets from the start of the run, null where the source does not tell them.
+// value of a further quantity, each sample of the CPUs and each finding. Times are offsets from the start of the run, null where the source does not tell them.
 func (r *Result) WriteNDJSON(w io.Writer, rec *bufferbloat.Recording) error {
 	b := bufio.NewWriterSize(w, 1<<16)
 	lines := json.NewEncoder(b)
@@ -90,6 +90,15 @@ func (r *Result) WriteNDJSON(w io.Writer, rec *bufferbloat.Recording) error {
 			_, _ = b.Write(append(line, "}\n"...))
 		}
 	}
+	for i := range rec.Others {
+		q := &rec.Others[i]
+		head := `{"type":"quantity","quantity":` + quoted(q.Name) + `,"unit":` + quotedOrNull(q.Unit) + `,"stream":` + quotedOrNull(q.Flow) + `,"at_ns":`
+		for j := range min(len(q.At), len(q.Values)) {
+			line = strconv.AppendInt(append(line[:0], head...), int64(q.At[j]), 10)
+			line = strconv.AppendFloat(append(line, `,"value":`...), q.Values[j], 'g', -1, 64)
+			_, _ = b.Write(append(line, "}\n"...))
+		}
+	}
 	for _, c := range rec.CPU.Samples {
 		if !sound(c, 0) {
 			continue
@@ -110,6 +119,14 @@ func (r *Result) WriteNDJSON(w io.Writer, rec *bufferbloat.Recording) error {
 func quoted(s string) string {
 	b, _ := json.Marshal(s) // a string always can
 	return string(b)
+}
+
+// quotedOrNull is quoted, and null for "".
+func quotedOrNull(s string) string {
+	if s == "" {
+		return "null"
+	}
+	return quoted(s)
 }
 
 // appendSample appends what follows "seq".

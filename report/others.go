@@ -9,21 +9,23 @@ import (
 	"bufferbloat/report/stat"
 )
 
-// Other is a quantity that another program measured beside delays and rates, over its whole run.
+// Other is a quantity that was measured beside delays and rates, over its whole run.
 type Other struct {
 	Name      string
 	Unit      string // "" where not told
+	Flow      string // the stream that it is about, "" where it is about none
 	Resampled bool   // interpolated to a grid
 	stat.Values
 }
 
 func newOther(q *bufferbloat.Quantity) Other {
-	return Other{q.Name, q.Unit, q.Resampled, stat.DescribeValues(q.Values)}
+	return Other{q.Name, q.Unit, q.Flow, q.Resampled, stat.DescribeValues(q.Values)}
 }
 
 type otherDoc struct {
 	Name      string   `json:"name"`
 	Unit      *string  `json:"unit"`
+	Flow      string   `json:"stream,omitempty"`
 	Resampled bool     `json:"resampled"`
 	N         int      `json:"n"`
 	Min       *float64 `json:"min"`
@@ -35,18 +37,32 @@ type otherDoc struct {
 
 func (o *Other) document() otherDoc {
 	ok := o.N > 0
-	return otherDoc{o.Name, text(o.Unit), o.Resampled, o.N, value(o.Min, ok), value(o.Median, ok), value(o.Mean, ok), value(o.P99, o.HasP99), value(o.Max, ok)}
+	return otherDoc{o.Name, text(o.Unit), o.Flow, o.Resampled, o.N, value(o.Min, ok), value(o.Median, ok), value(o.Mean, ok), value(o.P99, o.HasP99), value(o.Max, ok)}
+}
+
+// shownOthers are the further series that tables list: those of single streams are summed up with these.
+func (r *Result) shownOthers() (out []Other) {
+	for _, o := range r.Others {
+		if o.Flow == "" {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // few is how many further series the speedtest text lists with their figures.
 const few = 12
 
-// others prints the further series of the source.
+// others prints the further series of another program's run.
 func (t *speedtest) others() {
-	for i, o := range t.r.Others {
+	if t.r.Source == nil {
+		return // its own are many, and the table format has them
+	}
+	shown := t.r.shownOthers()
+	for i, o := range shown {
 		if i == few {
 			var names []string
-			for _, o := range t.r.Others[few:] {
+			for _, o := range shown[few:] {
 				names = append(names, printable(o.Name))
 			}
 			t.line("Further", fmt.Sprintf("%d more, with figures in the table format: %s", len(names), strings.Join(names, ", ")))
@@ -82,7 +98,7 @@ func otherColumns() []string {
 
 func (r *Result) otherRows() [][]string {
 	var out [][]string
-	for _, o := range r.Others {
+	for _, o := range r.shownOthers() {
 		name := printable(o.Name)
 		if o.Resampled {
 			name += " (interpolated)"

@@ -35,7 +35,7 @@ func (r *Result) Page() Page {
 	for i := range r.Induced {
 		p.Induced = append(p.Induced, r.Induced[i].line())
 	}
-	if len(r.Others) > 0 {
+	if len(r.shownOthers()) > 0 {
 		p.Others = append([][]string{otherColumns()}, r.otherRows()...)
 	}
 	for _, f := range r.Findings {

@@ -230,7 +230,7 @@ func (c *checker) result(d *document) *Result {
 		r.Induced = append(r.Induced, c.induced(r, &d.Induced[i]))
 	}
 	for _, o := range d.Others {
-		r.Others = append(r.Others, Other{o.Name, orZero(o.Unit), o.Resampled, stat.Values{N: o.N, Min: orZero(o.Min), Median: orZero(o.Median), Mean: orZero(o.Mean),
+		r.Others = append(r.Others, Other{o.Name, orZero(o.Unit), o.Flow, o.Resampled, stat.Values{N: o.N, Min: orZero(o.Min), Median: orZero(o.Median), Mean: orZero(o.Mean),
 			P99: orZero(o.P99), HasP99: o.P99 != nil, Max: orZero(o.Max)}})
 	}
 	for i := range d.Grades {

@@ -145,7 +145,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 	if err := grid(&b, columns(), r.rows()); err != nil {
 		return err
 	}
-	if len(r.Others) > 0 {
+	if len(r.shownOthers()) > 0 {
 		if err := grid(&b, otherColumns(), r.otherRows()); err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 		}
 	}
 	table(columns(), r.rows())
-	if len(r.Others) > 0 {
+	if len(r.shownOthers()) > 0 {
 		b.WriteByte('\n')
 		table(otherColumns(), r.otherRows())
 	}

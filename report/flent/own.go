@@ -62,6 +62,7 @@ type ownOther struct {
 	Series    string `json:"series"`
 	Name      string `json:"name"`
 	Unit      string `json:"unit,omitempty"`
+	Flow      string `json:"flow,omitempty"`
 	Resampled bool   `json:"resampled,omitempty"`
 }
 
@@ -101,7 +102,7 @@ func restore(f *file) (*bufferbloat.Recording, error) {
 		rec.Flows = append(rec.Flows, fl.Flow)
 	}
 	for _, q := range o.Others {
-		out := bufferbloat.Quantity{Name: q.Name, Unit: q.Unit, Resampled: q.Resampled}
+		out := bufferbloat.Quantity{Name: q.Name, Unit: q.Unit, Flow: q.Flow, Resampled: q.Resampled}
 		if s := f.byName[q.Series]; s != nil {
 			for _, r := range s.rows {
 				if finite(r.val) {

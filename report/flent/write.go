@@ -320,7 +320,7 @@ func (o *writer) own() *own {
 		x.Flows = append(x.Flows, ownFlow{o.flows[i], f, f.Result, f.Error, first})
 	}
 	for i, q := range rec.Others {
-		x.Others = append(x.Others, ownOther{o.others[i], q.Name, q.Unit, q.Resampled})
+		x.Others = append(x.Others, ownOther{o.others[i], q.Name, q.Unit, q.Flow, q.Resampled})
 	}
 	x.CPU.Why = rec.CPU.Why
 	if !rec.CPU.Available && x.CPU.Why == "" {
