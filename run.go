@@ -25,6 +25,7 @@ type RunOptions struct {
 	Lab        *LabLink         // what Host emulates, nil where it is real
 	NoCPU      string           // why this host's CPU use says nothing about the run, "" where it does
 	Doubts     func() []Finding // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
+	Watch      []Watch          // what is read beside flows and probes
 	Progress   func(Progress)   // called now and then, from one goroutine at a time; nil for none
 }
 
@@ -109,6 +110,7 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 		probing.Go(func() { ends[i] = r.probe(ctx, sending, p) })
 	}
 	keeper.Go(func() { r.keep(keeping) })
+	keeper.Go(func() { r.watch(keeping) })
 	r.phases(ctx)
 	stopSending()
 	probing.Wait()
@@ -123,13 +125,7 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 		stopped = context.Cause(ctx).Error()
 	}
 	found := r.rec.judge(stopped)
-	if f, refused := r.rec.refusedValues(); refused {
-		found = append(found, f)
-	}
-	if r.o.Doubts != nil {
-		found = append(found, r.o.Doubts()...)
-	}
-	for _, f := range found {
+	for _, f := range append(found, r.doubts()...) {
 		r.rec.put(&entry{Finding: &f})
 	}
 	r.rec.put(&entry{End: &end{Ended: r.now(), Stopped: stopped}})

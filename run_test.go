@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -559,5 +560,54 @@ func TestAHostToPingThatDoesNotExistIsAnErrorAndOneThatIsSilentIsNamed(t *testin
 	f, ok := finding(rec, "probe_fallback")
 	if !ok || f.Severity != bufferbloat.Weakens || !strings.Contains(f.Text, "not to 192.0.2.99") {
 		t.Errorf("findings %+v do not say that another host was probed", rec.Findings)
+	}
+}
+
+func TestWhatIsWatchedIsInTheRecordingOnTheRunsTimeBase(t *testing.T) {
+	reads, fails := 0, 0
+	r := rig{options: bufferbloat.RunOptions{Watch: []bufferbloat.Watch{
+		{Name: "counter", Series: []bufferbloat.WatchSeries{{"queue::packets", "packets"}, {"queue::never", ""}}, Read: func(values []float64) error {
+			if !math.IsNaN(values[0]) || len(values) != 2 {
+				t.Errorf("Read is given %v, want two that are no numbers", values)
+			}
+			reads++
+			values[0] = float64(reads)
+			return nil
+		}, Doubts: func() []bufferbloat.Finding {
+			return []bufferbloat.Finding{{Code: "counted", Severity: bufferbloat.Note, Text: "it counted"}}
+		}},
+		{Name: "broken thing", Every: 50 * time.Millisecond, Series: []bufferbloat.WatchSeries{{"broken", ""}}, Read: func(values []float64) error {
+			fails++
+			values[0] = 1
+			return errors.New("it is gone")
+		}},
+	}}}
+	rec, err := r.run(t, t.Context(), plan(func(o *bufferbloat.SpeedtestOptions) {
+		o.Idle, o.Length, o.Streams = time.Second, time.Second, 1
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(rec.Others, func(q bufferbloat.Quantity) bool { return q.Name == "queue::packets" })
+	if i < 0 {
+		t.Fatal("there is no such quantity")
+	}
+	q := rec.Others[i]
+	if want := int(rec.Ended/(100*time.Millisecond)) - 20; len(q.At) < want || len(q.At) != reads || q.Unit != "packets" {
+		t.Errorf("%d values of %d readings in %v, in %q; want at least %d", len(q.At), reads, rec.Ended, q.Unit, want)
+	}
+	for i, at := range q.At {
+		if at != time.Duration(i)*100*time.Millisecond || q.Values[i] != float64(i+1) {
+			t.Fatalf("value %d is %v at %v, want %d each 100 ms", i, q.Values[i], at, i+1)
+		}
+	}
+	if slices.ContainsFunc(rec.Others, func(q bufferbloat.Quantity) bool { return q.Name == "broken" || q.Name == "queue::never" }) {
+		t.Error("what was never known is a quantity")
+	}
+	if _, ok := finding(rec, "counted"); !ok {
+		t.Error("what the watch knows against the run is missing")
+	}
+	if f, ok := finding(rec, "watch_ended"); !ok || fails != 10 || !strings.Contains(f.Text, "broken thing") || !strings.Contains(f.Text, "it is gone") {
+		t.Errorf("after %d errors: %+v, want an end after 10, with their reason", fails, f)
 	}
 }
