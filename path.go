@@ -23,6 +23,9 @@ const (
 // reach finds the one address of the server that all flows and probes will use: the first in the resolver's order that answers on the
 // control port and accepts us, where a silent or unreachable one holds up the others by no more than stagger.
 func (r *run) reach(ctx context.Context) error {
+	if err := r.plan.beyond(); err != nil {
+		return fmt.Errorf("the plan can't run: %w", err)
+	}
 	s := r.plan.Server
 	addrs, err := r.resolve(ctx, s.Host, host.Family(s.Family))
 	if err != nil {

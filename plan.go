@@ -3,10 +3,8 @@
 package bufferbloat
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"bufferbloat/internal/bitrate"
@@ -100,11 +98,23 @@ type ProbeKind string
 
 // The kinds of probe.
 const (
-	Auto ProbeKind = "auto" // ICMP if it is permitted and answered, else irtt, else TCP; the recording says which and why
-	ICMP ProbeKind = "icmp" // echo request
-	IRTT ProbeKind = "irtt" // the irtt protocol, which needs a server, and tells the direction of loss
-	TCP  ProbeKind = "tcp"  // TCP handshake with the server's control port
+	Auto          ProbeKind = "auto"           // ICMP if it is permitted and answered, else irtt, else TCP; the recording says which and why
+	ICMP          ProbeKind = "icmp"           // echo request
+	ICMPTimestamp ProbeKind = "icmp_timestamp" // timestamp request (RFC 792), which tells the directions apart
+	IRTT          ProbeKind = "irtt"           // the irtt protocol, which needs a server, and tells the direction of loss
+	TCP           ProbeKind = "tcp"            // TCP handshake with the server's control port
+	Connect       ProbeKind = "connect"        // a new TCP connection, to where URL says or to the server's control port
+	TLS           ProbeKind = "tls"            // TCP and TLS handshake
+	DNS           ProbeKind = "dns"            // lookup of Query
+	Fetch         ProbeKind = "http"           // one object over HTTP: URL
+	Page          ProbeKind = "page"           // a whole page, with all that is in it: URL
+	TCPRR         ProbeKind = "tcp_rr"         // request and response over one TCP connection, by the netperf protocol
+	UDPRR         ProbeKind = "udp_rr"         // request and response over UDP, by the netperf protocol
+	Route         ProbeKind = "path"           // the routers on the way, each with its delay
 )
+
+// kinds are all kinds, in the order in which they are told.
+var kinds = []ProbeKind{Auto, ICMP, ICMPTimestamp, IRTT, TCP, Connect, TLS, DNS, Fetch, Page, TCPRR, UDPRR, Route}
 
 // Limits of a plan.
 const (
@@ -113,6 +123,10 @@ const (
 	MinLoad     = time.Second
 	MaxLength   = time.Hour
 	MaxFlows    = 1000
+	MaxProbes   = 1000
+	MaxServers  = 100
+	MaxWrite    = 1 << 20 // bytes of one write of a TCP flow
+	MaxDatagram = 65507   // bytes of payload (RFC 768, over IPv4)
 )
 
 // SpeedtestOptions are the parameters of the speedtest plan. The zero value of a field means its default, except where it says otherwise.
@@ -162,83 +176,6 @@ func Speedtest(o SpeedtestOptions) Plan {
 	return p
 }
 
-// Check says what is wrong with a plan, all of it at once, or returns nil.
-func (p *Plan) Check() error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if p.Server.Host == "" {
-		bad("no server is named")
-	}
-	if f := p.Server.Family; f != 0 && f != 4 && f != 6 {
-		bad("address family %d: want 4 or 6", f)
-	}
-	if p.Server.NetperfPort == 0 || p.Server.IRTTPort == 0 {
-		bad("port 0: want 1 to 65535")
-	}
-	if len(p.Phases) == 0 {
-		bad("no phase")
-	}
-	names := map[string]bool{}
-	once := func(what, name string) {
-		if name == "" || names[what+name] {
-			bad("%s %q: want a name, and each name once", what, name)
-		}
-		names[what+name] = true
-	}
-	for _, ph := range p.Phases {
-		once("phase", ph.Name)
-		errs = append(errs, ph.check())
-		for _, f := range ph.Flows {
-			once("flow", f.Name)
-			if f.Direction != load.Download && f.Direction != load.Upload {
-				bad("flow %q: want the direction download or upload", f.Name)
-			}
-			if !f.DSCP.Valid() {
-				bad("flow %q with DSCP %d: want 0 to 63", f.Name, uint8(f.DSCP))
-			}
-		}
-	}
-	for _, pr := range p.Probes {
-		once("probe", pr.Name)
-		if pr.Interval < MinInterval || pr.Interval > MaxInterval {
-			bad("probe %q every %v: want %v to %v", pr.Name, pr.Interval, MinInterval, MaxInterval)
-		}
-		switch pr.Kind {
-		case Auto, ICMP, IRTT, TCP:
-		default:
-			bad("probe %q of kind %q: want auto, icmp, irtt or tcp", pr.Name, pr.Kind)
-		}
-		if !pr.DSCP.Valid() {
-			bad("probe %q with DSCP %d: want 0 to 63", pr.Name, uint8(pr.DSCP))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (ph *PhasePlan) check() error {
-	if ph.Kind == Load {
-		if ph.Length < MinLoad || ph.Length > MaxLength {
-			return fmt.Errorf("%s for %v: want %v to %v", ph.Name, ph.Length, MinLoad, MaxLength)
-		}
-		if n := len(ph.Flows); n < 1 || n > MaxFlows {
-			return fmt.Errorf("%s with %d streams: want 1 to %d", ph.Name, n, MaxFlows)
-		}
-		return nil
-	}
-	switch ph.Kind {
-	case Idle, Drain, After:
-	default:
-		return fmt.Errorf("%s of kind %q: want idle, load, drain or after", ph.Name, ph.Kind)
-	}
-	if ph.Length < 0 || ph.Length > MaxLength {
-		return fmt.Errorf("%s for %v: want 0 s to %v", ph.Name, ph.Length, MaxLength)
-	}
-	if len(ph.Flows) > 0 {
-		return fmt.Errorf("%s has flows, and is no load phase", ph.Name)
-	}
-	return nil
-}
-
 // Length is how long the plan takes as planned, without set-up and what drains add.
 func (p *Plan) Length() (d time.Duration) {
 	for _, ph := range p.Phases {
@@ -247,27 +184,17 @@ func (p *Plan) Length() (d time.Duration) {
 	return d
 }
 
-// String lists the plan's phases, flows and probes with their marks, start and end, a line each.
-func (p *Plan) String() string {
-	var b strings.Builder
-	s := p.Server
-	fmt.Fprintf(&b, "plan %s: server %s, netperf port %d, irtt port %d, %v\n", p.Name, quoteOdd(s.Host), s.NetperfPort, s.IRTTPort, p.Length())
-	var at time.Duration
-	for _, ph := range p.Phases {
-		fmt.Fprintf(&b, "  %8v to %8v  %s\n", at, at+ph.Length, ph.Name)
-		for _, f := range ph.Flows {
-			fmt.Fprintf(&b, "  %8s    %8s    flow %-12s %-8v TCP, netperf, %v\n", "", "", f.Name, f.Direction, f.DSCP)
-		}
-		at += ph.Length
+// ServerOf returns the server of a name, "" for the plan's own, or false where the plan has none of that name.
+func (p *Plan) ServerOf(name string) (Server, bool) {
+	if name == "" {
+		return p.Server, true
 	}
-	for _, pr := range p.Probes {
-		target := pr.Target
-		if target == "" {
-			target = s.Host
+	for _, s := range p.Others {
+		if s.Name == name {
+			return s, true
 		}
-		fmt.Fprintf(&b, "  %8v to %8v  probe %s: %s to %s every %v, %v\n", time.Duration(0), at, pr.Name, pr.Kind, quoteOdd(target), pr.Interval, pr.DSCP)
 	}
-	return b.String()
+	return Server{}, false
 }
 
 // quoteOdd returns s, quoted where it holds anything that could confuse a terminal.

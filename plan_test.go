@@ -3,6 +3,7 @@ package bufferbloat
 import (
 	"encoding/json"
 	"flag"
+	"math"
 	"os"
 	"reflect"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"bufferbloat/internal/dscp"
+	"bufferbloat/load"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -87,12 +89,56 @@ func TestAPlanOfOnesOwnIsCheckedToo(t *testing.T) {
 		{"a flow that goes nowhere", `flow "download 1": want the direction`, func(p *Plan) { p.Phases[1].Flows[0].Direction = 0 }},
 		{"a flow with a mark that is none", `flow "download 2" with DSCP 184`, func(p *Plan) { p.Phases[1].Flows[1].DSCP = 184 }},
 		{"a probe with a mark that is none", `probe "ping" with DSCP 64`, func(p *Plan) { p.Probes[0].DSCP = 64 }},
+		{"a further server without a name", `server "": want a name`, func(p *Plan) { p.Others[0].Name = "" }},
+		{"two servers of one name", `server "far": want a name, and each name once`, func(p *Plan) { p.Others = append(p.Others, p.Others[0]) }},
+		{"a further server without a host", `server "far": want a host`, func(p *Plan) { p.Others[0].Host = "" }},
+		{"a further server without a port", `server "far": port 0`, func(p *Plan) { p.Others[0].IRTTPort = 0 }},
+		{"a flow to a server that is not there", `flow "download 1" to server "near"`, func(p *Plan) { p.Phases[1].Flows[0].Server = "near" }},
+		{"a probe of a server that is not there", `probe "ping" to server "near"`, func(p *Plan) { p.Probes[0].Server = "near" }},
+		{"a probe with two targets", `goes to "a" and to server "far"`, func(p *Plan) { p.Probes[0].Server, p.Probes[0].Target = "far", "a" }},
+		{"a flow of a family that is none", `flow "download 1": address family 5`, func(p *Plan) { p.Phases[1].Flows[0].Family = 5 }},
+		{"a flow that begins too late", `begins at 30s, and its phase is over at 30s`, func(p *Plan) { p.Phases[1].Flows[0].Start = 30 * time.Second }},
+		{"a flow that ends too late", `runs from 1s for 30s, and its phase is over at 30s`, func(p *Plan) {
+			p.Phases[1].Flows[0].Start, p.Phases[1].Flows[0].Length = time.Second, 30*time.Second
+		}},
+		{"a flow before its phase", `no negative time`, func(p *Plan) { p.Phases[1].Flows[0].Start = -1 }},
+		{"a probe that ends after the plan", `and the plan is over at 1m10s`, func(p *Plan) { p.Probes[0].Length = time.Hour }},
+		{"an end beyond all time", `and the plan is over at`, func(p *Plan) { p.Probes[0].Start, p.Probes[0].Length = 1, math.MaxInt64 }},
+		{"a protocol that is none", `of protocol "gopher"`, func(p *Plan) { p.Phases[1].Flows[0].Protocol = "gopher" }},
+		{"iperf3 without a port", `no port for iperf3`, func(p *Plan) { p.Phases[1].Flows[0].Protocol = IPerf3 }},
+		{"datagrams without a rate", `datagrams want a rate`, func(p *Plan) { p.Phases[1].Flows[0].Protocol = IPerf3UDP }},
+		{"datagrams with congestion control", `datagrams have no congestion control`, func(p *Plan) {
+			p.Phases[1].Flows[0] = FlowPlan{Name: "x", Direction: load.Upload, Protocol: IPerf3UDP, Rate: 1, CongestionControl: "reno"}
+		}},
+		{"a negative rate", `want a rate of 0 or more`, func(p *Plan) { p.Phases[1].Flows[0].Rate = -1 }},
+		{"a congestion control that is no name", `congestion control "cubic; reboot"`, func(p *Plan) { p.Phases[1].Flows[0].CongestionControl = "cubic; reboot" }},
+		{"a write too large", `of 1048577 bytes`, func(p *Plan) { p.Phases[1].Flows[0].Size = MaxWrite + 1 }},
+		{"a URL of a flow that fetches nothing", `is no HTTP flow`, func(p *Plan) { p.Phases[1].Flows[0].URL = "http://a/" }},
+		{"a URL that is none", `with URL "file:///etc/passwd"`, func(p *Plan) {
+			p.Phases[1].Flows[0].Protocol, p.Phases[1].Flows[0].URL = HTTP, "file:///etc/passwd"
+		}},
+		{"a size of what has none", `a probe of kind tcp has no size`, func(p *Plan) { p.Probes[0].Kind, p.Probes[0].Size = TCP, 100 }},
+		{"a query of what asks nothing", `looks up nothing`, func(p *Plan) { p.Probes[0].Query = "example.net" }},
+		{"a page of what fetches nothing", `fetches nothing`, func(p *Plan) { p.Probes[0].URL = "http://a/" }},
 	} {
 		p := Speedtest(speedtestOptions())
+		p.Others = []Server{{Name: "far", Host: "far.example.net", NetperfPort: 12865, IRTTPort: 2112}}
 		c.change(&p)
 		if err := p.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got error %v, want one with %q", c.name, err, c.want)
 		}
+	}
+}
+
+// TestWhatIsNotCarriedOutIsAnError keeps a flow that would run otherwise than planned from looking like a measurement.
+func TestWhatIsNotCarriedOutIsAnError(t *testing.T) {
+	p := Speedtest(speedtestOptions())
+	if err := p.beyond(); err != nil {
+		t.Errorf("a speedtest: %v", err)
+	}
+	p.Probes[0].Kind = "carrier pigeon"
+	if err := p.beyond(); err == nil || !strings.Contains(err.Error(), `probe "ping": kind carrier pigeon`) {
+		t.Errorf("got %v, want an error about the probe", err)
 	}
 }
 

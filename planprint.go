@@ -1,0 +1,148 @@
+package bufferbloat
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// String lists the plan's servers, phases, flows and probes with their marks, start and end, a line each. Times are those of the run, as planned.
+func (p *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "plan %s", quoteOdd(p.Name))
+	if p.Workload != "" {
+		fmt.Fprintf(&b, " (workload %s)", quoteOdd(p.Workload))
+	}
+	fmt.Fprintf(&b, ": server %s, %v\n", p.Server.text(), p.Length())
+	for i := range p.Others {
+		fmt.Fprintf(&b, "  server %s: %s\n", quoteOdd(p.Others[i].Name), p.Others[i].text())
+	}
+	name := p.nameWidth()
+	var at time.Duration
+	for i := range p.Phases {
+		ph := &p.Phases[i]
+		fmt.Fprintf(&b, "  %8v to %8v  %s\n", at, at+ph.Length, quoteOdd(ph.Name))
+		for j := range ph.Flows {
+			f := &ph.Flows[j]
+			start, end := at+f.Start, at+ph.Length
+			if f.Length > 0 {
+				end = start + f.Length
+			}
+			fmt.Fprintf(&b, "  %8v to %8v    flow  %-*s  %s\n", start, end, name, quoteOdd(f.Name), f.text())
+		}
+		at += ph.Length
+	}
+	for i := range p.Probes {
+		pr := &p.Probes[i]
+		end := at
+		if pr.Length > 0 {
+			end = pr.Start + pr.Length
+		}
+		fmt.Fprintf(&b, "  %8v to %8v    probe %-*s  %s\n", pr.Start, end, name, quoteOdd(pr.Name), p.probeText(pr))
+	}
+	return b.String()
+}
+
+// nameWidth is the width of the column of names.
+func (p *Plan) nameWidth() (n int) {
+	const most = 24
+	for i := range p.Phases {
+		for j := range p.Phases[i].Flows {
+			n = max(n, len(quoteOdd(p.Phases[i].Flows[j].Name)))
+		}
+	}
+	for i := range p.Probes {
+		n = max(n, len(quoteOdd(p.Probes[i].Name)))
+	}
+	return min(n, most)
+}
+
+func (s *Server) text() string {
+	out := fmt.Sprintf("%s, netperf port %d, irtt port %d", quoteOdd(s.Host), s.NetperfPort, s.IRTTPort)
+	if s.IPerf3Port != 0 {
+		out += fmt.Sprintf(", iperf3 port %d", s.IPerf3Port)
+	}
+	if s.DataPort != 0 {
+		out += fmt.Sprintf(", data port %d", s.DataPort)
+	}
+	out += familyText(s.Family)
+	if s.Source.IsValid() {
+		out += fmt.Sprintf(", from %v", s.Source)
+	}
+	if s.Interface != "" {
+		out += ", through " + quoteOdd(s.Interface)
+	}
+	return out
+}
+
+func familyText(f int) string {
+	if f == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", IPv%d", f)
+}
+
+func toServer(name string) string {
+	if name == "" {
+		return ""
+	}
+	return ", to server " + quoteOdd(name)
+}
+
+// text is all that a flow is but its name and its time.
+func (f *FlowPlan) text() string {
+	transport, protocol := "TCP", f.Protocol
+	switch protocol {
+	case "":
+		protocol = Netperf
+	case IPerf3UDP:
+		transport, protocol = "UDP", IPerf3
+	}
+	out := fmt.Sprintf("%-8v %s, %s, %v", f.Direction, transport, protocol, f.DSCP)
+	if f.CongestionControl != "" {
+		out += ", " + f.CongestionControl
+	}
+	if f.Rate != 0 {
+		out += fmt.Sprintf(", %v", f.Rate)
+	}
+	if f.Bytes != 0 {
+		out += fmt.Sprintf(", %d bytes", f.Bytes)
+	}
+	if f.Size != 0 {
+		out += fmt.Sprintf(", %d bytes each", f.Size)
+	}
+	if f.URL != "" {
+		out += ", " + quoteOdd(f.URL)
+	}
+	out += toServer(f.Server) + familyText(f.Family)
+	if f.Group != "" {
+		out += ", group " + quoteOdd(f.Group)
+	}
+	return out
+}
+
+// probeText is all that a probe is but its name and its time.
+func (p *Plan) probeText(pr *ProbePlan) string {
+	target := pr.Target
+	if target == "" {
+		target = "server"
+		if s, ok := p.ServerOf(pr.Server); ok {
+			target = s.Host
+		}
+	}
+	out := fmt.Sprintf("%s to %s every %v, %v", pr.Kind, quoteOdd(target), pr.Interval, pr.DSCP)
+	if pr.Size != 0 {
+		out += fmt.Sprintf(", %d bytes", pr.Size)
+	}
+	if pr.URL != "" {
+		out += ", " + quoteOdd(pr.URL)
+	}
+	if pr.Query != "" {
+		out += ", " + quoteOdd(pr.Query)
+	}
+	out += toServer(pr.Server) + familyText(pr.Family)
+	if pr.Optional {
+		out += ", optional"
+	}
+	return out
+}
