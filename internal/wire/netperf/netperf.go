@@ -6,8 +6,7 @@
 // cannot be held: a record that is too short, of another type, or with a port that is none. What the stock programs leave
 // uninitialised is not looked at.
 //
-// Only the omni test and the auxiliary messages are here. The requests of the older tests (types 10, 13, 16, 19, 34, 94) begin
-// with the same two words; ParseType tells them apart.
+// The requests of all records begin with the same two words; ParseType tells them apart.
 package netperf
 
 import (

@@ -154,11 +154,11 @@ func TestCapturedResponsesAndResultsParseToTheDocumentedFields(t *testing.T) {
 			Response{RecvBuffer: k128, RecvSize: k128, RecvRing: 2, SendBuffer: k16, SendSize: -1, SendRing: 2, DataPort: 0xa53d,
 				Priority: -1, DS: -1, Flags: FlagCPU, CPURate: 100},
 			Results{RxBytes: 0xb3014000, RxCalls: 0xee9b, RecvBuffer: 0xfab53, SendBuffer: 0x3c1e00, Congestion: "bbr",
-				ElapsedSeconds: 0.999380, CPUPercent: 78.15169, CPUMethod: 8, CPUs: 2}},
+				ElapsedSeconds: 0.999380, CPUPercent: 78.15169, CPUMethod: 8, CPUs: 2, BusiestCPU: 1, BusiestPercent: 99}},
 		{"v260-both-tcp-maerts.s2c", 1, Layout22,
 			Response{RecvBuffer: k128, RecvSize: -1, RecvRing: 2, SendBuffer: k16, SendSize: k16, SendRing: 2, DataPort: 0x8413,
 				Priority: -1, DS: -1, Flags: 0x365f3630, RecvAvoid: 0, SendAvoid: 0},
-			Results{TxBytes: 0xa0b9c000, TxCalls: 0x282e7, RecvBuffer: k128, SendBuffer: 0x400000, Retransmits: 9,
+			Results{TxBytes: 0xa0b9c000, TxCalls: 0x282e7, RecvBuffer: k128, SendBuffer: 0x400000, BusiestCPU: -1, BusiestPercent: -1, Retransmits: 9,
 				Congestion: "bbr", ElapsedSeconds: 1.000087}},
 	} {
 		records := capture(t, c.capture)[c.skip:]

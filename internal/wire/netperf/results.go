@@ -26,20 +26,22 @@ type Results struct {
 	ElapsedSeconds float32 // that the server ran
 	CPUPercent     float32 // of all its CPUs; only where the response had FlagCPU, otherwise it is what was there before
 	CPUMethod      uint32
-	CPUs           uint32 // only where the response had FlagCPU
-	Retransmits    int32  // segments that the server sent again, -1 unknown
-	Congestion     string // of the server's data socket, TCP only
+	CPUs           uint32  // only where the response had FlagCPU
+	BusiestCPU     int32   // its number; this and the next only where the response had FlagCPU
+	BusiestPercent float32 // how busy that one was
+	Retransmits    int32   // segments that the server sent again, -1 unknown
+	Congestion     string  // of the server's data socket, TCP only
 }
 
 // places are the words and the offset where a layout has the fields that moved.
-type places struct{ cpuMethod, cpus, retransmits, congestion int }
+type places struct{ cpuMethod, cpus, busiest, retransmits, congestion int }
 
 func (l Layout) places() (places, bool) {
 	switch l {
 	case Layout22:
-		return places{cpuMethod: 13, cpus: 14, retransmits: 21, congestion: 256}, true
+		return places{cpuMethod: 13, cpus: 14, busiest: 15, retransmits: 21, congestion: 256}, true
 	case Layout27:
-		return places{cpuMethod: 18, cpus: 19, retransmits: 26, congestion: 276}, true
+		return places{cpuMethod: 18, cpus: 19, busiest: 20, retransmits: 26, congestion: 276}, true
 	}
 	return places{}, false
 }
@@ -57,6 +59,7 @@ func ParseResults(b []byte, l Layout) (Results, error) {
 	}
 	if at, known := l.places(); known {
 		p.CPUMethod, p.CPUs, p.Retransmits = r.u32(at.cpuMethod), r.u32(at.cpus), r.i32(at.retransmits)
+		p.BusiestCPU, p.BusiestPercent = r.i32(at.busiest), r.f32(at.busiest+1)
 		p.Congestion = r.text(at.congestion, 16)
 	}
 	return p, nil
@@ -77,6 +80,8 @@ func (p Results) AppendTo(b []byte, l Layout) []byte {
 	if at, known := l.places(); known {
 		w.u32(at.cpuMethod, p.CPUMethod)
 		w.u32(at.cpus, p.CPUs)
+		w.i32(at.busiest, p.BusiestCPU)
+		w.f32(at.busiest+1, p.BusiestPercent)
 		w.i32(at.retransmits, p.Retransmits)
 		w.text(at.congestion, 16, p.Congestion)
 	}
