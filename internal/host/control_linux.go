@@ -19,6 +19,7 @@ type control struct {
 	rejection syscall.Errno // of an ICMP error; 0 where this is none
 	by        netip.Addr    // who sent the ICMP error, without a zone; the zero Addr where not told
 	byScope   uint32
+	expired   bool // the ICMP error is that the TTL ran out
 }
 
 // Sizes of the kernel's structures, which are the same on all machines but for the message header.
@@ -143,6 +144,8 @@ func (c *control) readError(data []byte, origin uint8) {
 		return
 	}
 	c.rejection = syscall.Errno(binary.NativeEndian.Uint32(data))
+	const inTransit = 0
+	c.expired = data[6] == inTransit && (origin == originICMP && data[5] == icmpTimeExceeded || origin == originICMPv6 && data[5] == icmp6TimeExceeded)
 	who := data[sizeofErr:]
 	if len(who) < 2 {
 		return

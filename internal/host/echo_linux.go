@@ -35,7 +35,7 @@ func (k *Kernel) DialEcho(ctx context.Context, to netip.Addr, o Options) (EchoCo
 		return nil, fmt.Errorf("open ICMP socket to %v: %w", to, context.Cause(ctx))
 	}
 	var pingErr, rawErr error
-	if k.Echo != RawEchoSocket {
+	if k.Echo != RawEchoSocket && !o.ICMPTimestamp { // ping sockets know echo alone
 		fd, err := echoSocket(kind.family, unix.SOCK_DGRAM)
 		if err == nil {
 			return dialEcho(fd, kind, false, to, o)
@@ -103,8 +103,12 @@ func setUpEcho(fd int, kind socketKind, raw bool, to netip.Addr, o Options) erro
 	}
 	askForControl(uintptr(fd), kind.family)
 	if raw {
-		if err := filterEcho(fd, kind.family); err != nil {
-			return fmt.Errorf("filter for echo replies: %w", err)
+		reply := uint8(icmpEchoReply)
+		if o.ICMPTimestamp {
+			reply = icmpTimestampReply
+		}
+		if err := filterICMP(fd, kind.family, reply); err != nil {
+			return fmt.Errorf("filter for replies: %w", err)
 		}
 	}
 	if o.Source.IsValid() {
@@ -127,11 +131,11 @@ func setUpEcho(fd int, kind socketKind, raw bool, to netip.Addr, o Options) erro
 	}
 }
 
-// filterEcho lets only echo replies through to a raw socket. The errors come by the error queue, which no filter bars.
-func filterEcho(fd int, f Family) error {
+// filterICMP lets only replies of one type through to a raw socket, with ICMPv6 those to an echo. The errors come by the error queue, which
+// no filter bars.
+func filterICMP(fd int, f Family, reply uint8) error {
 	if f == IPv4 {
-		const allButEchoReply = -1 &^ (1 << icmpEchoReply) // a mask of the types to drop
-		return unix.SetsockoptInt(fd, unix.SOL_RAW, unix.ICMP_FILTER, allButEchoReply)
+		return unix.SetsockoptInt(fd, unix.SOL_RAW, unix.ICMP_FILTER, -1&^(1<<reply)) // a mask of the types to drop
 	}
 	var filter unix.ICMPv6Filter
 	for i := range filter.Data {

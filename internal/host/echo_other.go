@@ -62,6 +62,9 @@ func checkEchoOptions(o Options) error {
 	if o.Interface != "" || o.SendBuffer != 0 || o.ReceiveBuffer != 0 || o.ReusePort {
 		return fmt.Errorf("device, buffer sizes or port sharing for ICMP: %w on this system", errors.ErrUnsupported)
 	}
+	if o.ICMPTimestamp {
+		return fmt.Errorf("ICMP timestamps: %w on this system", errors.ErrUnsupported)
+	}
 	return nil
 }
 
@@ -82,7 +85,11 @@ func listenEcho(f Family, raw bool, to netip.Addr, o Options) (EchoConn, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := markEcho(conn, f, o); err != nil {
+	err = markEcho(conn, f, o)
+	if err == nil && o.TTL != 0 {
+		err = limitEcho(conn, f, int(o.TTL))
+	}
+	if err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -94,16 +101,23 @@ func listenEcho(f Family, raw bool, to netip.Addr, o Options) (EchoConn, error) 
 }
 
 func markEcho(conn *icmp.PacketConn, f Family, o Options) error {
-	if o.DSCP == 0 {
+	if o.DS() == 0 {
 		return nil
 	}
 	if !canMark {
-		return fmt.Errorf("set DSCP %v: %w on this system", o.DSCP, errors.ErrUnsupported)
+		return fmt.Errorf("set DSCP %v and ECN %v: %w on this system", o.DSCP, o.ECN, errors.ErrUnsupported)
 	}
 	if f == IPv4 {
-		return conn.IPv4PacketConn().SetTOS(int(o.DSCP.Byte()))
+		return conn.IPv4PacketConn().SetTOS(int(o.DS()))
 	}
-	return conn.IPv6PacketConn().SetTrafficClass(int(o.DSCP.Byte()))
+	return conn.IPv6PacketConn().SetTrafficClass(int(o.DS()))
+}
+
+func limitEcho(conn *icmp.PacketConn, f Family, ttl int) error {
+	if f == IPv4 {
+		return conn.IPv4PacketConn().SetTTL(ttl)
+	}
+	return conn.IPv6PacketConn().SetHopLimit(ttl)
 }
 
 // Identifier returns false: the caller chooses it, and sorts out the replies to others.
@@ -174,9 +188,10 @@ func (c *echoConn) sort(b []byte, n int, from netip.Addr, at time.Time) (Datagra
 	if reply && from.WithZone("") == c.to.WithZone("") {
 		return Datagram{N: n, From: netip.AddrPortFrom(from, 0), At: at, Stamp: UserStamp}, true
 	}
+	expired := b[1] == 0 && (c.to.Is4() && b[0] == icmpTimeExceeded || !c.to.Is4() && b[0] == icmp6TimeExceeded)
 	quoted, cause, err := parseICMPError(b[:n], c.to)
 	if err != nil {
 		return Datagram{}, false
 	}
-	return Datagram{N: copy(b, quoted), At: at, Stamp: UserStamp, Rejected: &RejectedError{By: from, Err: cause}}, true
+	return Datagram{N: copy(b, quoted), At: at, Stamp: UserStamp, Rejected: &RejectedError{By: from, Err: cause, Expired: expired}}, true
 }

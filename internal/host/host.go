@@ -95,11 +95,35 @@ func (f Family) String() string {
 type Options struct {
 	Source            netip.Addr     // local address to send from; the zero Addr lets the stack choose
 	Interface         string         // network device to send through; "" lets the routes choose
-	DSCP              dscp.CodePoint // mark of what is sent; the ECN bits stay the stack's own
+	DSCP              dscp.CodePoint // mark of what is sent; the ECN bits are those of ECN, and for TCP the stack's own
+	ECN               ECN            // of the datagrams that are sent; TCP negotiates its own and has no such option
+	TTL               uint8          // hops after which a router drops what is sent and says so; 0 leaves the stack's own
+	ICMPTimestamp     bool           // for DialEcho: the messages are timestamp requests and replies (RFC 792), which take a raw socket
 	CongestionControl string         // TCP's algorithm by its name in the stack; "" is the stack's default
 	SendBuffer        int            // bytes; 0 leaves the stack's automatic size
 	ReceiveBuffer     int            // bytes; 0 leaves the stack's automatic size
 	ReusePort         bool           // several sockets may share the port
+}
+
+// DS returns the DS byte of what is sent: code point and ECN.
+func (o Options) DS() uint8 { return o.DSCP.Byte() | uint8(o.ECN) }
+
+// ECN are the lower two bits of the DS byte (RFC 3168, RFC 8311).
+type ECN uint8
+
+// The code points.
+const (
+	NotECT ECN = 0
+	ECT1   ECN = 1 // what L4S sends (RFC 9331)
+	ECT0   ECN = 2
+	CE     ECN = 3 // congestion experienced: what a queue makes of the two before it
+)
+
+// ECNOf returns the ECN of a DS byte.
+func ECNOf(ds uint8) ECN { return ECN(ds & 3) }
+
+func (e ECN) String() string {
+	return [...]string{"Not-ECT", "ECT(1)", "ECT(0)", "CE"}[e&3]
 }
 
 // PacketConn sends and receives datagrams with time stamps.
@@ -180,6 +204,8 @@ var ErrNoBuffer = errors.New("no buffer space in the local queue")
 type RejectedError struct {
 	By  netip.Addr // who sent it; the zero Addr where the stack does not tell
 	Err error      // the stack's error, such as syscall.ECONNREFUSED or syscall.EHOSTUNREACH
+	// Expired says that a router dropped the packet because its TTL had run out, as Options.TTL asks for; false where the stack does not tell.
+	Expired bool
 }
 
 func (e *RejectedError) Error() string {

@@ -23,6 +23,8 @@ const (
 	icmpTimeExceeded = 11
 	icmpParameter    = 12
 
+	icmpTimestampReply = 14
+
 	icmp6Unreachable  = 1
 	icmp6TooBig       = 2
 	icmp6TimeExceeded = 3

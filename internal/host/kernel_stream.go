@@ -84,6 +84,12 @@ func checkOptions(peer netip.Addr, kind socketKind, o Options) error {
 			o.Source, FamilyOf(o.Source), peer, kind.family)
 	case o.DSCP > 63:
 		return fmt.Errorf("DSCP %d is not a code point: want 0 to 63", uint8(o.DSCP))
+	case o.ECN > CE:
+		return fmt.Errorf("ECN %d: want 0 to 3", uint8(o.ECN))
+	case o.ECN != NotECT && kind.proto == protoTCP:
+		return fmt.Errorf("%v on a TCP socket: %w, because TCP negotiates ECN itself", o.ECN, errors.ErrUnsupported)
+	case o.ICMPTimestamp && (kind.proto != protoEcho || kind.family != IPv4):
+		return fmt.Errorf("ICMP timestamps on this socket: %w; they are a matter of ICMP over IPv4", errors.ErrUnsupported)
 	case o.SendBuffer < 0 || o.ReceiveBuffer < 0:
 		return fmt.Errorf("socket buffers of %d and %d bytes: want 0 or more", o.SendBuffer, o.ReceiveBuffer)
 	case o.CongestionControl != "" && kind.proto != protoTCP:

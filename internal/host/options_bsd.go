@@ -26,14 +26,23 @@ func setOptions(fd uintptr, kind socketKind, o Options) error {
 	if o.CongestionControl != "" {
 		return fmt.Errorf("set congestion control %q: %w on this system", o.CongestionControl, errors.ErrUnsupported)
 	}
-	if o.DSCP != 0 {
+	if o.DS() != 0 {
 		level, option := unix.IPPROTO_IP, unix.IP_TOS
 		if kind.family == IPv6 {
 			level, option = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
 		}
-		// The low two bits are ECN: zero here, and the stack's own for TCP.
-		if err := unix.SetsockoptInt(s, level, option, int(o.DSCP.Byte())); err != nil {
-			return fmt.Errorf("set DSCP %v: %w", o.DSCP, err)
+		// The low two bits are ECN: the stack's own for TCP.
+		if err := unix.SetsockoptInt(s, level, option, int(o.DS())); err != nil {
+			return fmt.Errorf("set DSCP %v and ECN %v: %w", o.DSCP, o.ECN, err)
+		}
+	}
+	if o.TTL != 0 {
+		level, option := unix.IPPROTO_IP, unix.IP_TTL
+		if kind.family == IPv6 {
+			level, option = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
+		}
+		if err := unix.SetsockoptInt(s, level, option, int(o.TTL)); err != nil {
+			return fmt.Errorf("set TTL %d: %w", o.TTL, err)
 		}
 	}
 	if o.SendBuffer > 0 {

@@ -17,9 +17,14 @@ func setOptions(fd uintptr, kind socketKind, o Options) error {
 			return fmt.Errorf("bind to device %q: %w%s", o.Interface, err, permissionHint(err))
 		}
 	}
-	if o.DSCP != 0 {
-		if err := setDS(s, kind.family, int(o.DSCP.Byte())); err != nil {
-			return fmt.Errorf("set DSCP %v: %w", o.DSCP, err)
+	if o.DS() != 0 {
+		if err := setDS(s, kind.family, int(o.DS())); err != nil {
+			return fmt.Errorf("set DSCP %v and ECN %v: %w", o.DSCP, o.ECN, err)
+		}
+	}
+	if o.TTL != 0 {
+		if err := setTTL(s, kind.family, int(o.TTL)); err != nil {
+			return fmt.Errorf("set TTL %d: %w", o.TTL, err)
 		}
 	}
 	if o.CongestionControl != "" {
@@ -46,7 +51,15 @@ func setOptions(fd uintptr, kind socketKind, o Options) error {
 	return nil
 }
 
-// setDS sets the byte that a socket's packets carry. The low two bits, ECN, are zero in it; for TCP the kernel keeps its own.
+// setTTL sets after how many hops a socket's packets are dropped.
+func setTTL(s int, f Family, ttl int) error {
+	if f == IPv4 {
+		return unix.SetsockoptInt(s, unix.IPPROTO_IP, unix.IP_TTL, ttl)
+	}
+	return unix.SetsockoptInt(s, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, ttl)
+}
+
+// setDS sets the byte that a socket's packets carry. For TCP the kernel keeps its own low two bits, ECN.
 func setDS(s int, f Family, ds int) error {
 	if f == IPv4 {
 		return unix.SetsockoptInt(s, unix.IPPROTO_IP, unix.IP_TOS, ds)

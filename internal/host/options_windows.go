@@ -24,6 +24,10 @@ func setOptions(fd uintptr, _ socketKind, o Options) error {
 		return fmt.Errorf("set congestion control %q: %w on Windows", o.CongestionControl, errors.ErrUnsupported)
 	case o.DSCP != 0:
 		return fmt.Errorf("set DSCP %v: %w on Windows", o.DSCP, errors.ErrUnsupported)
+	case o.ECN != NotECT:
+		return fmt.Errorf("set ECN %v: %w on Windows", o.ECN, errors.ErrUnsupported)
+	case o.TTL != 0:
+		return fmt.Errorf("set TTL %d: %w on Windows", o.TTL, errors.ErrUnsupported)
 	case o.ReusePort:
 		return fmt.Errorf("share the port: %w on Windows", errors.ErrUnsupported)
 	}

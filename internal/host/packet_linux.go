@@ -441,7 +441,7 @@ func (c *packetConn) readErrorQueue(fd uintptr) bool {
 		if ctl.hasStamp && tight {
 			in.got.At, in.got.Stamp = in.clock.arrival(ctl.stamp, now)
 		}
-		in.got.Rejected = &RejectedError{By: in.zones.with(ctl.by, ctl.byScope), Err: ctl.rejection}
+		in.got.Rejected = &RejectedError{By: in.zones.with(ctl.by, ctl.byScope), Err: ctl.rejection, Expired: ctl.expired}
 		return true
 	}
 }

@@ -34,7 +34,7 @@ const (
 )
 
 // Host is one of the lab's two hosts. It implements host.Host; see there. What the lab does not have is an error that wraps
-// errors.ErrUnsupported: Options.Interface, and a CongestionControl other than "cubic".
+// errors.ErrUnsupported: Options.Interface, ICMPTimestamp, and a CongestionControl other than "cubic".
 type Host struct {
 	lab   *Lab
 	name  string
@@ -171,6 +171,10 @@ func (h *Host) endpoint(ctx context.Context, t tcpip.TransportProtocolNumber, a 
 		return nil, nil, fmt.Errorf("send through interface %q: %w in the lab, which has one link only", o.Interface, errors.ErrUnsupported)
 	case o.CongestionControl != "" && o.CongestionControl != "cubic":
 		return nil, nil, fmt.Errorf("congestion control %q: %w in the lab, which has cubic only", o.CongestionControl, errors.ErrUnsupported)
+	case o.ICMPTimestamp:
+		return nil, nil, fmt.Errorf("ICMP timestamps: %w in the lab, whose hosts do not answer them", errors.ErrUnsupported)
+	case o.ECN != host.NotECT && t == tcp.ProtocolNumber:
+		return nil, nil, fmt.Errorf("%v on a TCP socket: %w, because TCP negotiates ECN itself", o.ECN, errors.ErrUnsupported)
 	case o.Source.IsValid() && host.FamilyOf(o.Source) != host.FamilyOf(a):
 		return nil, nil, fmt.Errorf("source %v and %v are of two families", o.Source, a)
 	}
@@ -194,7 +198,13 @@ func (h *Host) endpoint(ctx context.Context, t tcpip.TransportProtocolNumber, a 
 	}
 	if terr := setDSCP(ep, a, o); terr != nil {
 		ep.Close()
-		return nil, nil, fmt.Errorf("set DSCP %v: %w", o.DSCP, errno(terr))
+		return nil, nil, fmt.Errorf("set DSCP %v and ECN %v: %w", o.DSCP, o.ECN, errno(terr))
+	}
+	if o.TTL != 0 {
+		if terr := ep.SetSockOptInt(ttlOption(a), int(o.TTL)); terr != nil {
+			ep.Close()
+			return nil, nil, fmt.Errorf("set TTL %d: %w", o.TTL, errno(terr))
+		}
 	}
 	if o.Source.IsValid() {
 		if terr := ep.Bind(tcpip.FullAddress{Addr: stackAddr(o.Source)}); terr != nil {
@@ -205,9 +215,9 @@ func (h *Host) endpoint(ctx context.Context, t tcpip.TransportProtocolNumber, a 
 	return ep, wq, nil
 }
 
-// setDSCP makes ep send with the mark of o to addresses of a's family.
+// setDSCP makes ep send with the DS byte of o to addresses of a's family.
 func setDSCP(ep tcpip.Endpoint, a netip.Addr, o host.Options) tcpip.Error {
-	return ep.SetSockOptInt(dsOption(a), int(o.DSCP.Byte()))
+	return ep.SetSockOptInt(dsOption(a), int(o.DS()))
 }
 
 // dsOption is the socket option that holds the DS byte towards a.
@@ -216,6 +226,14 @@ func dsOption(a netip.Addr) tcpip.SockOptInt {
 		return tcpip.IPv6TrafficClassOption
 	}
 	return tcpip.IPv4TOSOption
+}
+
+// ttlOption is the socket option that holds the number of hops towards a.
+func ttlOption(a netip.Addr) tcpip.SockOptInt {
+	if host.FamilyOf(a) == host.IPv6 {
+		return tcpip.IPv6HopLimitOption
+	}
+	return tcpip.IPv4TTLOption
 }
 
 // stackAddr returns a in the stack's form; an unspecified address is the empty one there.
