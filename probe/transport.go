@@ -38,6 +38,14 @@ type Reply struct {
 	Err      error      // Rejected and NotSent: why
 }
 
+// Remark is what a Transport knows of its whole series beyond samples and tally. A Transport that may know something has a method
+// Remarks() []Remark, for when the series is over.
+type Remark struct {
+	Code    string // stable, for programs: "tcp_refused"
+	Weakens bool   // the figures stand, with less weight; false: good to know
+	Text    string // one plain line for people, with its numbers
+}
+
 // Verdict is the peer's word on an earlier probe without a reply: whether it reached the peer. A probe whose reply comes
 // after all is Received whatever a Verdict said.
 type Verdict struct {

@@ -4,18 +4,14 @@ package tcp
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"os"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"bufferbloat/internal/host"
 	"bufferbloat/probe"
+	"bufferbloat/probe/internal/transact"
 )
 
 // MaxInFlight bounds the attempts that wait for an answer, and with them the open sockets. A probe beyond it is not sent.
@@ -23,9 +19,6 @@ const MaxInFlight = 256
 
 // initialTimeout is the least time after which TCP sends its SYN again (RFC 6298 2.1; Linux and others use the same).
 const initialTimeout = time.Second
-
-// errInFlight makes a probe Unsent.
-var errInFlight = fmt.Errorf("%d TCP handshakes wait for an answer: probe at a longer interval", MaxInFlight)
 
 // Transport is a probe.Transport that opens a connection for each probe and closes it at once (with a reset, where the stack can).
 //
@@ -45,25 +38,12 @@ var errInFlight = fmt.Errorf("%d TCP handshakes wait for an answer: probe at a l
 //
 // An attempt is given up after Options.Deadline, so no reply is Late.
 type Transport struct {
-	host   host.Host
-	target netip.AddrPort
-	socket host.Options
-	limit  time.Duration
-
-	ctx      context.Context // of the attempts: it ends with Close, and Send has none to give them
-	cancel   context.CancelFunc
-	slots    chan struct{}    // one token for each attempt whose result was not yet received
-	results  chan probe.Reply // as many as slots, so that no attempt waits for a reader
-	wake     chan struct{}
-	attempts sync.WaitGroup
-	refused  atomic.Uint64
-
-	mu     sync.Mutex // guards closed and timer
-	closed bool
-	timer  host.Timer
+	*transact.Transport
+	host    host.Host
+	target  netip.AddrPort
+	socket  host.Options
+	refused atomic.Uint64
 }
-
-var _ probe.Transport = (*Transport)(nil)
 
 // Dial returns a Transport of handshakes with target, from sockets with o.Socket's settings. It opens nothing yet: whether target
 // answers shows with the first probe.
@@ -75,44 +55,28 @@ func Dial(h host.Host, target netip.AddrPort, o probe.Options) (*Transport, erro
 	if !target.IsValid() || target.Port() == 0 {
 		return nil, fmt.Errorf("probe with TCP handshakes: %v is no address and port", target)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	return &Transport{host: h, target: target, socket: o.Socket, limit: o.Deadline, ctx: ctx, cancel: cancel,
-		slots: make(chan struct{}, MaxInFlight), results: make(chan probe.Reply, MaxInFlight), wake: make(chan struct{}, 1)}, nil
+	t := &Transport{host: h, target: target, socket: o.Socket}
+	t.Transport = transact.New(h, transact.Options{What: "TCP handshakes", Limit: MaxInFlight, Deadline: o.Deadline}, t.attempt)
+	return t, nil
 }
 
 // Refused returns how many of the answers were refusals. It may be called from any goroutine.
 func (t *Transport) Refused() uint64 { return t.refused.Load() }
 
-// Send implements probe.Transport: it begins an attempt and returns without waiting for its end.
-func (t *Transport) Send(seq uint64) (time.Time, error) {
-	begun := make(chan time.Time, 1)
-	if err := t.begin(seq, begun); err != nil {
-		return time.Time{}, err
+// Remarks says how many answers were refusals. Call it when the series is over.
+func (t *Transport) Remarks() []probe.Remark {
+	n := t.Refused()
+	if n == 0 {
+		return nil
 	}
-	return <-begun, nil
+	return []probe.Remark{{Code: "tcp_refused", Text: fmt.Sprintf(
+		"%d answers were refusals (RST): a round trip, though to whoever sent it; a firewall on the way may have, in the name of %v", n, t.target)}}
 }
 
-func (t *Transport) begin(seq uint64, begun chan<- time.Time) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return net.ErrClosed
-	}
-	select {
-	case t.slots <- struct{}{}:
-	default:
-		return errInFlight
-	}
-	t.attempts.Go(func() { t.attempt(seq, begun) })
-	return nil
-}
-
-// attempt is the goroutine of one probe. The stamp is taken here, beside the call, and not before the goroutine runs.
-func (t *Transport) attempt(seq uint64, begun chan<- time.Time) {
-	ctx, cancel := host.WithTimeout(t.ctx, t.host, t.limit)
-	defer cancel()
+// attempt is one probe. The stamp is taken here, beside the call, and not before the goroutine runs.
+func (t *Transport) attempt(ctx context.Context, _ uint64, begun func(time.Time)) (probe.Reply, bool) {
 	sent := t.host.Now()
-	begun <- sent
+	begun(sent)
 	conn, err := t.host.DialTCP(ctx, t.target, t.socket)
 	at := t.host.Now()
 	var end ending
@@ -121,28 +85,21 @@ func (t *Transport) attempt(seq uint64, begun chan<- time.Time) {
 	} else {
 		info, infoErr := t.host.TCPInfo(conn)
 		end = established(at.Sub(sent), info, infoErr == nil && info.HasRetransmits)
-		shut(conn)
+		transact.Shut(conn)
 	}
 	if err != nil && end == answered {
 		t.refused.Add(1)
 	}
-	r := probe.Reply{Seq: seq, At: at}
+	r := probe.Reply{At: at}
 	switch end {
 	case silent:
-		<-t.slots
-		return
+		return r, false
 	case untimed:
 		r.At = time.Time{}
-	case rejected:
-		r.Kind, r.Err = probe.Rejected, err
-		var by *host.RejectedError
-		if errors.As(err, &by) {
-			r.By = by.By
-		}
-	case notSent:
-		r.Kind, r.Err = probe.NotSent, err
+	case rejected, notSent:
+		return transact.FailedToConnect(ctx, err)
 	}
-	t.results <- r
+	return r, true
 }
 
 // ending is how an attempt ended.
@@ -180,76 +137,13 @@ func answeredWithin(took time.Duration) ending {
 
 // failed judges an attempt that ended with err after so long.
 func failed(err error, took time.Duration) ending {
-	var icmp *host.RejectedError
 	switch {
-	case errors.As(err, &icmp):
+	case transact.IsUnreachable(err):
 		return rejected
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
-		errors.Is(err, syscall.ETIMEDOUT):
+	case transact.IsSilence(err):
 		return silent
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+	case transact.IsRefusal(err):
 		return answeredWithin(took)
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return rejected
 	}
 	return notSent
-}
-
-// shut closes a connection without the long farewell, which would leave one port after the other in TIME_WAIT.
-func shut(c net.Conn) {
-	if l, ok := c.(interface{ SetLinger(int) error }); ok {
-		_ = l.SetLinger(0) // where it cannot, Close is the ordinary one
-	}
-	_ = c.Close() // nothing was written that could be lost
-}
-
-// Receive implements probe.Transport.
-func (t *Transport) Receive() (probe.Reply, error) {
-	select {
-	case r := <-t.results: // before a wake-up that is due as well
-		<-t.slots
-		return r, nil
-	default:
-	}
-	select {
-	case r := <-t.results:
-		<-t.slots
-		return r, nil
-	case <-t.wake:
-		return probe.Reply{}, os.ErrDeadlineExceeded
-	case <-t.ctx.Done():
-		return probe.Reply{}, net.ErrClosed
-	}
-}
-
-// Wake implements probe.Transport.
-func (t *Transport) Wake(at time.Time) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return net.ErrClosed
-	}
-	if t.timer != nil {
-		t.timer.Stop()
-	}
-	t.timer = t.host.AfterFunc(at.Sub(t.host.Now()), func() {
-		select {
-		case t.wake <- struct{}{}:
-		default: // one is pending
-		}
-	})
-	return nil
-}
-
-// Close implements probe.Transport. It returns when all attempts have ended.
-func (t *Transport) Close() error {
-	t.mu.Lock()
-	t.closed = true
-	if t.timer != nil {
-		t.timer.Stop()
-	}
-	t.cancel()
-	t.mu.Unlock()
-	t.attempts.Wait()
-	return nil
 }

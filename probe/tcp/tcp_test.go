@@ -162,6 +162,9 @@ func TestWhatAHandshakeSays(t *testing.T) {
 				if got, want := tr.Refused() == 1, c.h.err != nil && c.want == probe.Received; got != want {
 					t.Errorf("refused %d, want it counted if and only if it was the answer", tr.Refused())
 				}
+				if got, want := len(tr.Remarks()), int(tr.Refused()); got != want {
+					t.Errorf("%d remarks, want %d", got, want)
+				}
 				if c.name == "ICMP error" && (tally.Rejected != 1 || tally.RejectedBy[0] != router) {
 					t.Errorf("tally %+v, want it rejected by %v", tally, router)
 				}
@@ -199,8 +202,8 @@ func TestASilentTargetIsBounded(t *testing.T) {
 		if got[probe.Lost] != 2*MaxInFlight || got[probe.Unsent] != 2000-2*MaxInFlight || h.most.Load() != MaxInFlight {
 			t.Errorf("outcomes %v, at most %d in flight; want %d lost in 2 deadlines, the others unsent", got, h.most.Load(), 2*MaxInFlight)
 		}
-		if tally.FirstError != errInFlight.Error() {
-			t.Errorf("first error %q, want %q", tally.FirstError, errInFlight)
+		if want := "256 TCP handshakes wait for an answer: too many are under way; probe at a longer interval"; tally.FirstError != want {
+			t.Errorf("first error %q, want %q", tally.FirstError, want)
 		}
 	})
 }
