@@ -219,17 +219,21 @@ func (e *RejectedError) Unwrap() error { return e.Err }
 
 // TCPInfo is the state of a TCP connection. A field that the stack does not know is zero with its Has flag false.
 type TCPInfo struct {
-	BytesAcked        uint64 // payload that the peer acknowledged
-	HasBytesAcked     bool
-	Retransmits       uint64 // segments sent again
-	HasRetransmits    bool
-	Unsent            int // bytes that were written and not sent for the first time
-	HasUnsent         bool
-	RTT, MinRTT       time.Duration // smoothed; least
-	SendMSS           int           // bytes of payload per full segment
-	CongestionWindow  int           // segments
-	CongestionControl string        // "" where unknown
-	SendBuffer        int           // bytes in effect; 0 where unknown
+	BytesAcked       uint64 // payload that the peer acknowledged
+	HasBytesAcked    bool
+	Retransmits      uint64 // segments sent again
+	HasRetransmits   bool
+	Unsent           int // bytes that were written and not sent for the first time
+	HasUnsent        bool
+	RTT, MinRTT      time.Duration // smoothed; least
+	SendMSS          int           // bytes of payload per full segment
+	CongestionWindow int           // segments
+	// Backoff is how many times in a row the retransmission timer has run out without any answer, and NextRetry what it is set to then: it
+	// doubles each time. Both are 0 where all goes well, and where the stack does not tell.
+	Backoff           int
+	NextRetry         time.Duration
+	CongestionControl string // "" where unknown
+	SendBuffer        int    // bytes in effect; 0 where unknown
 	ReceiveBuffer     int
 	DS                uint8 // the DS byte that this end sends
 	HasDS             bool

@@ -1079,6 +1079,12 @@ func TestAnOlderKernelsShortAnswerLeavesFieldsUnknown(t *testing.T) {
 			t.Errorf("%s: got %+v; want %+v", test.name, got, want)
 		}
 	}
+	if got := fromKernel(&unix.TCPInfo{Backoff: 5, Rto: 7_808_000}, unsafe.Sizeof(*raw), true); got.Backoff != 5 || got.NextRetry != 7808*time.Millisecond {
+		t.Errorf("in backoff: got %+v", got)
+	}
+	if got := fromKernel(&unix.TCPInfo{Rto: 204_000}, unsafe.Sizeof(*raw), true); got.NextRetry != 0 {
+		t.Errorf("without backoff: got %+v, want no time to the next retry", got)
+	}
 	if got := fromKernel(&unix.TCPInfo{Min_rtt: 1<<32 - 1}, unsafe.Sizeof(*raw), true); got.MinRTT != 0 || got.BytesAcked != 0 {
 		t.Errorf("before the first sample: got %+v", got)
 	}

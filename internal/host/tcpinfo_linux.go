@@ -36,6 +36,9 @@ func fromKernel(raw *unix.TCPInfo, size uintptr, dialed bool) TCPInfo {
 		SendMSS:          int(raw.Snd_mss),
 		CongestionWindow: int(raw.Snd_cwnd),
 	}
+	if raw.Backoff > 0 {
+		info.Backoff, info.NextRetry = int(raw.Backoff), time.Duration(raw.Rto)*time.Microsecond
+	}
 	if known(unsafe.Offsetof(raw.Total_retrans), 4) {
 		info.Retransmits, info.HasRetransmits = uint64(raw.Total_retrans), true
 	}

@@ -504,6 +504,41 @@ func TestAFlowInWhichNothingArrivesIsNoMeasurement(t *testing.T) {
 	}
 }
 
+func TestAnUploadThatAFullQueueShutsOutSaysHowLongItsTCPWaits(t *testing.T) {
+	const want = "TCP sent again 5 times in a row without an answer, and waits 7.808s to do so once more"
+	for _, c := range []struct {
+		name  string
+		acked uint64 // at most
+		holds func(load.Result, error) bool
+	}{
+		{"from the start", 0, func(_ load.Result, err error) bool {
+			return errors.Is(err, ErrNoData) && strings.Contains(err.Error(), want)
+		}},
+		{"later", 500_000, func(r load.Result, err error) bool { return err == nil && strings.Contains(r.Warning, want) }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := told{dribble(), func(i *host.TCPInfo) {
+				i.BytesAcked, i.Backoff, i.NextRetry = min(i.BytesAcked, c.acked), 5, 7808*time.Millisecond
+			}}
+			records := capture(t, "omni-tcp-stream.s2c")
+			at := play(t, h, func(ctl net.Conn, listen func() (net.Listener, uint16)) {
+				_, _ = request(ctl)
+				l, port := listen()
+				_, _ = ctl.Write(withPort(records[0], port))
+				data, _ := l.Accept()
+				_, _ = io.CopyN(io.Discard, data, int64(c.acked))
+				time.Sleep(30 * time.Second)
+				_, _ = ctl.Write(withReceived(records[1], c.acked))
+				_, _ = data.Close(), ctl.Close()
+			})
+			got, err := (&Client{Host: h, Addr: at}).NewFlow(FlowOptions{Direction: load.Upload, Length: 5 * time.Second}).Run(t.Context())
+			if !c.holds(got, err) {
+				t.Errorf("%s: got %+v, %v; want %q", c.name, got, err, want)
+			}
+		})
+	}
+}
+
 func TestADownloadThatDriesUpSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := capture(t, "omni-tcp-maerts.s2c")

@@ -39,6 +39,7 @@ type running struct {
 	warnings []string
 	// drainedFor is how long an upload's end was waited for.
 	drainedFor time.Duration
+	backoff    string // how an upload's TCP stood at the end of its time, "" where it was not waiting to send again
 
 	arrived   chan struct{} // closed when the results reader is done; then these are valid
 	results   wire.Results
@@ -196,14 +197,15 @@ func (r *running) upload(ctx, phase context.Context) error {
 	sent, err := pump.Send(phase, r.host, r.data, &r.sent, pump.Options{Until: r.until})
 	r.out.Stopped = r.host.Now()
 	r.wrote(sent.Bytes)
-	r.look()
+	info, told := r.look()
+	r.backoff = backoffText(info)
 	r.sayPause()
 	drained := false
 	var last time.Time
 	if sent.End == pump.TimeUp {
 		last, drained, err = r.drain(ctx, phase)
 	}
-	info, told := r.look()
+	info, told = r.look()
 	if told {
 		r.out.CongestionControl = info.CongestionControl
 		r.out.Retransmits, r.out.HasRetransmits = info.Retransmits, info.HasRetransmits
@@ -225,8 +227,19 @@ func (r *running) sayPause() {
 	defer r.mu.Unlock()
 	pause := r.out.Stopped.Sub(r.ackAt)
 	if r.acks && r.acked > 0 && pause > max(r.longPause(), 2*r.rtt) {
-		r.warn("nothing was acknowledged in the last %v", pause.Round(time.Millisecond))
+		r.warn("nothing was acknowledged in the last %v%s", pause.Round(time.Millisecond), r.backoff)
 	}
+}
+
+// backoffText says that TCP waits with sending again, and how long: the flows that a full queue shuts out send ever more seldom, and may find
+// it full each time. The longest such wait outlasts the load.
+func backoffText(info host.TCPInfo) string {
+	const worthSaying = 2 // a timer that ran out once is everyday life
+	if info.Backoff < worthSaying {
+		return ""
+	}
+	return fmt.Sprintf(" (TCP sent again %d times in a row without an answer, and waits %v to do so once more)", info.Backoff,
+		info.NextRetry.Round(time.Millisecond))
 }
 
 // countAcks fills in the bytes that the stack knows to have arrived and the time in which they did.
@@ -273,7 +286,7 @@ func (r *running) settle(ctx context.Context, sent pump.Outcome, drained bool, c
 	}
 	switch rx := r.results.RxBytes; {
 	case r.out.Bytes == 0:
-		return r.client.explain(ctx, fmt.Errorf("%w at the server in %v of an upload", ErrNoData, r.o.Length))
+		return r.client.explain(ctx, fmt.Errorf("%w at the server in %v of an upload%s", ErrNoData, r.o.Length, r.backoff))
 	case sent.End != pump.TimeUp:
 		r.checkDuration()
 		return r.cutShort(ctx, cause)
