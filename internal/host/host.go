@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/dscp"
 )
 
@@ -237,6 +238,16 @@ type TCPInfo struct {
 	ReceiveBuffer     int
 	DS                uint8 // the DS byte that this end sends
 	HasDS             bool
+	RTTVariance       time.Duration   // mean deviation of RTT (RFC 6298); 0 where unknown
+	ReceiveRTT        time.Duration   // the receiver's own estimate, from how data comes in; 0 where unknown
+	PacingRate        bitrate.Bitrate // at which this end may send; 0 where unknown or unlimited
+	DeliveryRate      bitrate.Bitrate // of the last data that was acknowledged; 0 where unknown
+	DeliveredCE       uint64          // segments whose acknowledgement echoed a congestion mark
+	HasDeliveredCE    bool
+	// Busy is for how long this end had data to send or under way; and of it, for how long the peer's receive window or this end's own send
+	// buffer held it back.
+	Busy, ReceiveWindowLimited, SendBufferLimited time.Duration
+	HasBusy                                       bool
 }
 
 // WithDeadline returns a context that is cancelled with context.DeadlineExceeded once clock reaches t. It is

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -1058,23 +1059,30 @@ func tcpState(t *testing.T, c net.Conn) (state uint8) {
 }
 
 func TestAnOlderKernelsShortAnswerLeavesFieldsUnknown(t *testing.T) {
-	raw := &unix.TCPInfo{Rtt: 1500, Snd_mss: 1448, Snd_cwnd: 10, Total_retrans: 3, Bytes_acked: 99, Notsent_bytes: 5, Min_rtt: 700}
+	raw := &unix.TCPInfo{Rtt: 1500, Snd_mss: 1448, Snd_cwnd: 10, Total_retrans: 3, Bytes_acked: 99, Notsent_bytes: 5, Min_rtt: 700,
+		Rttvar: 40, Rcv_rtt: 9000, Pacing_rate: 1000, Delivery_rate: 1e6, Busy_time: 5e6, Rwnd_limited: 2, Sndbuf_limited: 3, Delivered_ce: 7}
 	tests := []struct {
 		name string
 		size uintptr
 		want TCPInfo
 	}{
 		{"all fields", unsafe.Sizeof(*raw), TCPInfo{BytesAcked: 99, HasBytesAcked: true, Retransmits: 3, HasRetransmits: true,
-			Unsent: 5, HasUnsent: true, MinRTT: 700 * time.Microsecond}},
+			Unsent: 5, HasUnsent: true, MinRTT: 700 * time.Microsecond, PacingRate: 8000, DeliveryRate: 8e6, Busy: 5 * time.Second,
+			ReceiveWindowLimited: 2 * time.Microsecond, SendBufferLimited: 3 * time.Microsecond, HasBusy: true, DeliveredCE: 7, HasDeliveredCE: true}},
+		{"without the marks", unsafe.Offsetof(raw.Delivered_ce), TCPInfo{BytesAcked: 99, HasBytesAcked: true, Retransmits: 3, HasRetransmits: true,
+			Unsent: 5, HasUnsent: true, MinRTT: 700 * time.Microsecond, PacingRate: 8000, DeliveryRate: 8e6, Busy: 5 * time.Second,
+			ReceiveWindowLimited: 2 * time.Microsecond, SendBufferLimited: 3 * time.Microsecond, HasBusy: true}},
 		{"without the least RTT", unsafe.Offsetof(raw.Min_rtt), TCPInfo{BytesAcked: 99, HasBytesAcked: true, Retransmits: 3, HasRetransmits: true,
-			Unsent: 5, HasUnsent: true}},
-		{"without the unsent bytes", unsafe.Offsetof(raw.Notsent_bytes), TCPInfo{BytesAcked: 99, HasBytesAcked: true, Retransmits: 3, HasRetransmits: true}},
-		{"half of the acknowledged bytes", unsafe.Offsetof(raw.Bytes_acked) + 4, TCPInfo{Retransmits: 3, HasRetransmits: true}},
+			Unsent: 5, HasUnsent: true, PacingRate: 8000}},
+		{"without the unsent bytes", unsafe.Offsetof(raw.Notsent_bytes), TCPInfo{BytesAcked: 99, HasBytesAcked: true, Retransmits: 3, HasRetransmits: true,
+			PacingRate: 8000}},
+		{"half of the acknowledged bytes", unsafe.Offsetof(raw.Bytes_acked) + 4, TCPInfo{Retransmits: 3, HasRetransmits: true, PacingRate: 8000}},
 		{"without retransmissions", unsafe.Offsetof(raw.Total_retrans), TCPInfo{}},
 	}
 	for _, test := range tests {
 		want := test.want
 		want.RTT, want.SendMSS, want.CongestionWindow = 1500*time.Microsecond, 1448, 10
+		want.RTTVariance, want.ReceiveRTT = 40*time.Microsecond, 9*time.Millisecond
 		if got := fromKernel(raw, test.size, false); got != want {
 			t.Errorf("%s: got %+v; want %+v", test.name, got, want)
 		}
@@ -1087,6 +1095,9 @@ func TestAnOlderKernelsShortAnswerLeavesFieldsUnknown(t *testing.T) {
 	}
 	if got := fromKernel(&unix.TCPInfo{Min_rtt: 1<<32 - 1}, unsafe.Sizeof(*raw), true); got.MinRTT != 0 || got.BytesAcked != 0 {
 		t.Errorf("before the first sample: got %+v", got)
+	}
+	if got := fromKernel(&unix.TCPInfo{Pacing_rate: math.MaxUint64}, unsafe.Sizeof(*raw), true); got.PacingRate != 0 {
+		t.Errorf("without a limit of pacing: got %v, want 0", got.PacingRate)
 	}
 }
 

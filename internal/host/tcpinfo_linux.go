@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"bufferbloat/internal/bitrate"
 )
 
 // tcpInfo reads the state of the TCP socket fd. Its buffers are as the kernel counts them: twice what was asked for,
@@ -39,6 +41,21 @@ func fromKernel(raw *unix.TCPInfo, size uintptr, dialed bool) TCPInfo {
 	if raw.Backoff > 0 {
 		info.Backoff, info.NextRetry = int(raw.Backoff), time.Duration(raw.Rto)*time.Microsecond
 	}
+	info.RTTVariance, info.ReceiveRTT = time.Duration(raw.Rttvar)*time.Microsecond, time.Duration(raw.Rcv_rtt)*time.Microsecond
+	if known(unsafe.Offsetof(raw.Pacing_rate), 8) {
+		info.PacingRate = bitsPerSecond(raw.Pacing_rate)
+	}
+	if known(unsafe.Offsetof(raw.Delivery_rate), 8) {
+		info.DeliveryRate = bitsPerSecond(raw.Delivery_rate)
+	}
+	if known(unsafe.Offsetof(raw.Sndbuf_limited), 8) {
+		micros := func(n uint64) time.Duration { return time.Duration(n) * time.Microsecond }
+		info.Busy, info.HasBusy = micros(raw.Busy_time), true
+		info.ReceiveWindowLimited, info.SendBufferLimited = micros(raw.Rwnd_limited), micros(raw.Sndbuf_limited)
+	}
+	if known(unsafe.Offsetof(raw.Delivered_ce), 4) {
+		info.DeliveredCE, info.HasDeliveredCE = uint64(raw.Delivered_ce), true
+	}
 	if known(unsafe.Offsetof(raw.Total_retrans), 4) {
 		info.Retransmits, info.HasRetransmits = uint64(raw.Total_retrans), true
 	}
@@ -52,6 +69,14 @@ func fromKernel(raw *unix.TCPInfo, size uintptr, dialed bool) TCPInfo {
 		info.MinRTT = time.Duration(raw.Min_rtt) * time.Microsecond
 	}
 	return info
+}
+
+// bitsPerSecond converts bytes per second; all ones mean that there is no limit.
+func bitsPerSecond(bytes uint64) bitrate.Bitrate {
+	if bytes > math.MaxInt64/8 {
+		return 0
+	}
+	return bitrate.Bitrate(8 * bytes)
 }
 
 // payloadAcked takes out of the kernel's count of acknowledged sequence numbers those that are no payload: the SYN of the end
