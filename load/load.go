@@ -1,4 +1,4 @@
-// Package load fills a path with bulk TCP flows and says how much they really carried.
+// Package load fills a path with bulk flows and says how much they really carried.
 //
 // This package holds the words that loaders share; the sub-packages speak the protocols.
 package load
@@ -109,6 +109,13 @@ type Result struct {
 	HasServerBytes bool
 	ServerCPU      float64 // busy share of all the server's CPUs, 0..1; valid with HasServerCPU
 	HasServerCPU   bool
+	// ServerOwnCPU is the CPU time that the server program used in the test's time, in CPUs: 1.5 is one and a half of them. Valid with
+	// HasServerOwnCPU.
+	ServerOwnCPU    float64
+	HasServerOwnCPU bool
+	// Datagrams is what is known of a UDP flow's datagrams, and Intervals how they came over time; nil for TCP, and where unknown.
+	Datagrams *Datagrams
+	Intervals []Interval
 	// Warning is something that weakens this flow's figure though it ran, "" if nothing: "the server sent no result".
 	Warning string
 }
