@@ -148,7 +148,7 @@ func (a *app) command() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(a.speedtestCommand(), a.serveCommand(), a.labCommand(), a.showCommand(), a.plotCommand(), a.compareCommand(), &cobra.Command{
+	root.AddCommand(a.speedtestCommand(), a.serveCommand(), a.labCommand(), a.showCommand(), a.plotCommand(), a.compareCommand(), a.serversCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		Run: func(*cobra.Command, []string) { fmt.Fprintf(a.stdout, "bloat %s\n", a.version) },
 	})

@@ -19,6 +19,7 @@ import (
 
 	"bufferbloat/report"
 	"bufferbloat/report/compare"
+	"bufferbloat/servers/directory"
 )
 
 // TestMain makes this test binary the command itself, under its own names, for the scripts.
@@ -125,8 +126,11 @@ func checkJSON(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("%s holds more than one document", args[0])
 	}
 	published := report.JSONSchema()
-	if doc["schema"] == compare.Schema {
+	switch doc["schema"] {
+	case compare.Schema:
 		published = compare.JSONSchema()
+	case directory.Schema:
+		published = directory.JSONSchema()
 	}
 	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(string(published)))
 	ts.Check(err)

@@ -14,6 +14,7 @@ import (
 
 	"bufferbloat"
 	"bufferbloat/internal/dscp"
+	"bufferbloat/internal/host"
 	"bufferbloat/report"
 	"bufferbloat/report/grade"
 	"bufferbloat/servers/lab"
@@ -42,7 +43,8 @@ type speedtestFlags struct {
 	dryRun  bool
 	grades  bool
 
-	lab labFlags
+	lab       labFlags
+	directory directoryFlags
 }
 
 func (a *app) speedtestCommand() *cobra.Command {
@@ -67,7 +69,7 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&f.host, "host", "H", "", "netperf server to load")
+	flags.StringVarP(&f.host, "host", "H", "", "netperf server to load; \"best\" is the nearest one of the directory that may be used (bloat servers)")
 	flags.StringVarP(&f.ping, "ping", "p", "", "host to ping meanwhile (default: the server)")
 	flags.VarP(&f.length, "time", "t", "length of the load in each direction")
 	flags.IntVarP(&f.streams, "number", "n", 5, "TCP streams in each direction")
@@ -92,6 +94,7 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 	flags.StringVar(&f.against, "against", "", "compare with an earlier run: a recording, a JSON result or any file that bloat show reads")
 	flags.StringVar(&f.page, "html", "", "write a page to this file: tables, pictures, charts, and the recording in it")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and send nothing")
+	f.directory.registerRun(flags)
 	f.lab.register(flags)
 	return cmd
 }
@@ -150,6 +153,11 @@ func (f *speedtestFlags) writer() (func(*opened, io.Writer) error, error) {
 
 // speedtest runs one speedtest and prints it.
 func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
+	if f.host == bestServer {
+		if err := a.takeBest(ctx, f); err != nil {
+			return err
+		}
+	}
 	plan, err := f.plan()
 	if err != nil {
 		return &usageError{err}
@@ -183,6 +191,11 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 	if err != nil {
 		return &usageError{err}
 	}
+	if !f.lab.on() {
+		if err := a.usePublicServers(ctx, &f.directory, &plan, ""); err != nil {
+			return err
+		}
+	}
 	run := f.lab.run
 	if a.part == clientPart {
 		run = func(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
@@ -215,6 +228,31 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 		return err
 	}
 	return a.compared(result.Improved, f.format)
+}
+
+// takeBest puts the nearest server that may be used in the place of -H best.
+func (a *app) takeBest(ctx context.Context, f *speedtestFlags) error {
+	plan, err := f.plan()
+	switch {
+	case err != nil:
+		return &usageError{err}
+	case f.dryRun:
+		return &usageError{errors.New("-H best asks the servers how far they are, and --dry-run sends nothing: name the server")}
+	}
+	load := time.Duration(f.length)
+	if !f.together {
+		load *= 2
+	}
+	best, err := a.chooseBest(ctx, &f.directory, bestOptions{protocol: "netperf", family: host.Family(plan.Server.Family), passphrase: f.passphrase != "", load: load,
+		socket: host.Options{Source: plan.Server.Source, Interface: plan.Server.Interface}})
+	if err != nil {
+		return err
+	}
+	f.host, f.port = *best.Entry.Host, best.Port
+	if port, ok := best.Entry.PortOf("irtt"); ok {
+		f.irttPort = port
+	}
+	return nil
 }
 
 // compared prints the comparison with an earlier run: below a result for people, and beside a document that has no room for it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -164,4 +165,27 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%s parses to %+v, which is written as %s and then parses to %+v, %v", b, d, again, got, err)
 		}
 	})
+}
+
+func TestTheListInTheDocsIsOne(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/servers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(page), "```json\n")
+	text, _, closed := strings.Cut(text, "```")
+	if !ok || !closed {
+		t.Fatal("docs/servers.md has no example")
+	}
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := compiled(t).Validate(doc); err != nil {
+		t.Error(err)
+	}
+	if _, err := Parse([]byte(text)); err != nil {
+		t.Error(err)
+	}
 }

@@ -44,10 +44,9 @@ type uses struct {
 
 // used is what one server has seen of this host.
 type used struct {
-	Runs  int         `json:"runs"`  // ever
-	Last  []time.Time `json:"last"`  // when the runs of the last days began, oldest first
-	Told  string      `json:"told"`  // hash of the policy that its user was shown last
-	First time.Time   `json:"first"` // when the first run began
+	Runs int         `json:"runs"` // ever
+	Last []time.Time `json:"last"` // when the runs of the last days began
+	Told string      `json:"told"` // hash of the policy that its user was shown last
 }
 
 // Count says how often a server was used.
@@ -64,7 +63,7 @@ func (l *Ledger) Begin(ctx context.Context, e *Entry, now time.Time) (Count, err
 	err := l.change(ctx, func(all *uses) error {
 		u := all.Hosts[e.Key()]
 		if u == nil {
-			u = &used{First: now.UTC().Round(0)}
+			u = &used{}
 			all.Hosts[e.Key()] = u
 		}
 		c = u.count(e, now)
@@ -84,6 +83,25 @@ func (l *Ledger) Begin(ctx context.Context, e *Entry, now time.Time) (Count, err
 		return nil
 	})
 	return c, err
+}
+
+// Tell marks a server's policy as shown, without a run: Untold in the result says whether it was not.
+func (l *Ledger) Tell(ctx context.Context, e *Entry) (Count, error) {
+	c := Count{Untold: true}
+	if all, err := l.read(); err != nil {
+		return c, err
+	} else if u := all.Hosts[e.Key()]; u != nil && u.Told == policyHash(e) {
+		return Count{Ever: u.Runs}, nil
+	}
+	return c, l.change(ctx, func(all *uses) error {
+		u := all.Hosts[e.Key()]
+		if u == nil {
+			u = &used{}
+			all.Hosts[e.Key()] = u
+		}
+		u.Told, c.Ever = policyHash(e), u.Runs
+		return nil
+	})
 }
 
 // Count returns how often a server was used, without a use.
