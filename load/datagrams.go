@@ -26,6 +26,7 @@ type Datagrams struct {
 	// clocks drift apart. LastDelay is the same of the last one that came.
 	DelayChange, LastDelay time.Duration
 	HasDelay               bool
+	Intervals              []Interval // how they came over time; nil where unknown
 }
 
 // Interval is a stretch of a UDP flow, counted by its receiver.

@@ -113,9 +113,8 @@ type Result struct {
 	// HasServerOwnCPU.
 	ServerOwnCPU    float64
 	HasServerOwnCPU bool
-	// Datagrams is what is known of a UDP flow's datagrams, and Intervals how they came over time; nil for TCP, and where unknown.
+	// Datagrams is what is known of a UDP flow's datagrams; nil for TCP.
 	Datagrams *Datagrams
-	Intervals []Interval
 	// Warning is something that weakens this flow's figure though it ran, "" if nothing: "the server sent no result".
 	Warning string
 }
