@@ -14,6 +14,7 @@ func (p *Plan) beyond() error {
 		}
 	}
 	for _, ph := range p.Phases {
+		can(ph.Skip == 0, "%s without its beginning", ph.Name)
 		for _, f := range ph.Flows {
 			can(f.Protocol == "" || f.Protocol == Netperf, "flow %q: protocol %s", f.Name, f.Protocol)
 			can(f.Server == "", "flow %q: another server", f.Name)
@@ -23,6 +24,7 @@ func (p *Plan) beyond() error {
 			can(f.Rate == 0, "flow %q: a rate", f.Name)
 			can(f.Bytes == 0, "flow %q: a number of bytes", f.Name)
 			can(f.Size == 0, "flow %q: a size", f.Name)
+			can(!f.Optional, "flow %q: to be optional", f.Name)
 		}
 	}
 	for _, pr := range p.Probes {
@@ -35,6 +37,7 @@ func (p *Plan) beyond() error {
 		can(pr.Family == 0, "probe %q: a family of its own", pr.Name)
 		can(pr.Start == 0 && pr.Length == 0, "probe %q: a time of its own", pr.Name)
 		can(pr.Size == 0, "probe %q: a size", pr.Name)
+		can(pr.ECN == 0, "probe %q: ECN", pr.Name)
 	}
 	return errors.Join(errs...)
 }

@@ -9,6 +9,7 @@ import (
 
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/dscp"
+	"bufferbloat/internal/host"
 	"bufferbloat/load"
 )
 
@@ -41,7 +42,9 @@ type PhasePlan struct {
 	Kind PhaseKind `json:"kind"`
 	// Length is how long it lasts; a Drain lasts longer by the highest RTT of the load before it, up to 10 s more.
 	Length time.Duration `json:"length_ns"`
-	Flows  []FlowPlan    `json:"flows,omitempty"` // only in a Load phase
+	// Skip is what statistics leave out at the beginning of a Load phase: a burst that a link permits for a while.
+	Skip  time.Duration `json:"skip_ns,omitempty"`
+	Flows []FlowPlan    `json:"flows,omitempty"` // only in a Load phase
 }
 
 // FlowPlan is one bulk flow. It runs through its phase, where it says nothing else.
@@ -61,6 +64,7 @@ type FlowPlan struct {
 	Bytes             uint64          `json:"bytes,omitempty"`              // payload after which it ends; 0 is unlimited
 	Size              int             `json:"size_bytes,omitempty"`         // of a write or of a datagram's payload; 0 is the protocol's own
 	URL               string          `json:"url,omitempty"`                // of an HTTP flow
+	Optional          bool            `json:"optional,omitempty"`           // left out with a note where its server has no address of its family
 }
 
 // Protocol says what a bulk flow speaks.
@@ -83,8 +87,9 @@ type ProbePlan struct {
 	Family   int            `json:"family,omitempty"` // 4 or 6; 0 is the server's
 	Interval time.Duration  `json:"interval_ns"`
 	DSCP     dscp.CodePoint `json:"dscp"`
-	Primary  bool           `json:"primary"`  // the series that a speedtest table shows
-	Optional bool           `json:"optional"` // left out with a note where it can't run
+	ECN      host.ECN       `json:"ecn,omitempty"` // of datagrams: 0 is Not-ECT, 1 ECT(1), 2 ECT(0)
+	Primary  bool           `json:"primary"`       // the series that a speedtest table shows
+	Optional bool           `json:"optional"`      // left out with a note where it can't run
 	// Start is when it begins, after the run's begin; Length is how long it sends, 0 to the plan's end.
 	Start  time.Duration `json:"start_ns,omitempty"`
 	Length time.Duration `json:"length_ns,omitempty"`

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"bufferbloat/internal/host"
 	"bufferbloat/load"
 )
 
@@ -89,6 +90,9 @@ func (c *checker) phase(ph *PhasePlan) {
 	c.once("phase", ph.Name)
 	if err := ph.check(); err != nil {
 		c.errs = append(c.errs, err)
+	}
+	if ph.Skip < 0 || ph.Skip > 0 && (ph.Kind != Load || ph.Skip > ph.Length-MinLoad) {
+		c.bad("%s without its first %v: want a load phase that lasts %v longer", ph.Name, ph.Skip, MinLoad)
 	}
 	for i := range ph.Flows {
 		c.flow(&ph.Flows[i], ph)
@@ -195,6 +199,9 @@ func (c *checker) probe(pr *ProbePlan) {
 	c.serverOf(what, pr.Server)
 	if pr.Target != "" && pr.Server != "" {
 		c.bad("%s goes to %q and to server %q: want one of them", what, pr.Target, pr.Server)
+	}
+	if pr.ECN > host.CE || pr.ECN > 0 && pr.Kind != IRTT && pr.Kind != ICMP && pr.Kind != Route {
+		c.bad("%s with ECN %d: want 0 to 3, and a kind of probe that is datagrams", what, uint8(pr.ECN))
 	}
 	c.kind(what, pr)
 }

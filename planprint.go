@@ -2,6 +2,7 @@ package bufferbloat
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -13,22 +14,31 @@ func (p *Plan) String() string {
 	if p.Workload != "" {
 		fmt.Fprintf(&b, " (workload %s)", quoteOdd(p.Workload))
 	}
-	fmt.Fprintf(&b, ": server %s, %v\n", p.Server.text(), p.Length())
+	fmt.Fprintf(&b, ": server %s, %v\n", p.Server.text(p.usesIPerf3()), p.Length())
 	for i := range p.Others {
-		fmt.Fprintf(&b, "  server %s: %s\n", quoteOdd(p.Others[i].Name), p.Others[i].text())
+		fmt.Fprintf(&b, "  server %s: %s\n", quoteOdd(p.Others[i].Name), p.Others[i].text(p.usesIPerf3()))
 	}
 	name := p.nameWidth()
 	var at time.Duration
 	for i := range p.Phases {
 		ph := &p.Phases[i]
-		fmt.Fprintf(&b, "  %8v to %8v  %s\n", at, at+ph.Length, quoteOdd(ph.Name))
-		for j := range ph.Flows {
+		skip := ""
+		if ph.Skip > 0 {
+			skip = fmt.Sprintf(", counted from %v on", at+ph.Skip)
+		}
+		fmt.Fprintf(&b, "  %8v to %8v  %s%s\n", at, at+ph.Length, quoteOdd(ph.Name), skip)
+		for j := 0; j < len(ph.Flows); {
 			f := &ph.Flows[j]
 			start, end := at+f.Start, at+ph.Length
 			if f.Length > 0 {
 				end = start + f.Length
 			}
+			n := alike(ph.Flows[j:])
 			fmt.Fprintf(&b, "  %8v to %8v    flow  %-*s  %s\n", start, end, name, quoteOdd(f.Name), f.text())
+			if n > 1 {
+				fmt.Fprintf(&b, "  %8s    %8s          to %-*s  the same, %d flows in all\n", "", "", max(name-3, 0), quoteOdd(ph.Flows[j+n-1].Name), n)
+			}
+			j += n
 		}
 		at += ph.Length
 	}
@@ -43,9 +53,37 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
+// alike returns how many of the first of flows are one after the other but for the number at the end of their names, where these are so many that
+// a line each would hide the plan; otherwise 1.
+func alike(flows []FlowPlan) int {
+	const many = 13
+	stem, number, ok := numberedName(flows[0].Name)
+	if !ok {
+		return 1
+	}
+	n := 1
+	for ; n < len(flows); n++ {
+		want := flows[0]
+		if want.Name = fmt.Sprint(stem, number+n); flows[n] != want {
+			break
+		}
+	}
+	if n < many {
+		return 1
+	}
+	return n
+}
+
+// numberedName splits a name into what is before its number and the number.
+func numberedName(name string) (stem string, n int, ok bool) {
+	stem = strings.TrimRight(name, "0123456789")
+	n, err := strconv.Atoi(name[len(stem):])
+	return stem, n, err == nil
+}
+
 // nameWidth is the width of the column of names.
 func (p *Plan) nameWidth() (n int) {
-	const most = 24
+	const most = 32
 	for i := range p.Phases {
 		for j := range p.Phases[i].Flows {
 			n = max(n, len(quoteOdd(p.Phases[i].Flows[j].Name)))
@@ -57,9 +95,21 @@ func (p *Plan) nameWidth() (n int) {
 	return min(n, most)
 }
 
-func (s *Server) text() string {
+// usesIPerf3 reports whether any flow speaks iperf3.
+func (p *Plan) usesIPerf3() bool {
+	for i := range p.Phases {
+		for j := range p.Phases[i].Flows {
+			if f := &p.Phases[i].Flows[j]; f.Protocol == IPerf3 || f.Protocol == IPerf3UDP {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *Server) text(iperf3 bool) string {
 	out := fmt.Sprintf("%s, netperf port %d, irtt port %d", quoteOdd(s.Host), s.NetperfPort, s.IRTTPort)
-	if s.IPerf3Port != 0 {
+	if iperf3 {
 		out += fmt.Sprintf(", iperf3 port %d", s.IPerf3Port)
 	}
 	if s.DataPort != 0 {
@@ -118,6 +168,9 @@ func (f *FlowPlan) text() string {
 	if f.Group != "" {
 		out += ", group " + quoteOdd(f.Group)
 	}
+	if f.Optional {
+		out += ", optional"
+	}
 	return out
 }
 
@@ -131,6 +184,9 @@ func (p *Plan) probeText(pr *ProbePlan) string {
 		}
 	}
 	out := fmt.Sprintf("%s to %s every %v, %v", pr.Kind, quoteOdd(target), pr.Interval, pr.DSCP)
+	if pr.ECN != 0 {
+		out += fmt.Sprintf(", %v", pr.ECN)
+	}
 	if pr.Size != 0 {
 		out += fmt.Sprintf(", %d bytes", pr.Size)
 	}
