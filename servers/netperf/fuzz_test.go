@@ -19,7 +19,9 @@ func FuzzSession(f *testing.F) {
 	for _, name := range []string{
 		"omni-tcp-stream.c2s", "omni-tcp-maerts.c2s", "omni-tcp-rr-sizes-burst.c2s", "omni-tcp-stream-3-iterations.c2s",
 		"omni-tcp-stream-options.c2s", "omni-udp-rr-ipv6-explicit-host.c2s", "cpu-calibrate.c2s", "v260-both-tcp-maerts.c2s",
-		"passphrase-bad.c2s",
+		"passphrase-bad.c2s", "omni-tcp-crr.c2s", "omni-udp-stream.c2s", "legacy-tcp-stream.c2s", "legacy-tcp-maerts.c2s",
+		"legacy-tcp-rr.c2s", "legacy-udp-rr.c2s", "legacy-udp-stream.c2s", "legacy-tcp-crr.c2s", "v245-both-tcp-stream.c2s",
+		"v250-both-tcp-stream.c2s",
 	} {
 		f.Add(capture(f, name), false)
 		f.Add(capture(f, name), true)
@@ -65,8 +67,13 @@ func oneSession(t *testing.T, b []byte, locked bool) {
 		t.Errorf("%d bytes of answers to %d requests", len(answers), requests)
 	}
 	v.mu.Lock()
-	if v.all != (usage{}) || len(v.by) != 0 {
-		t.Errorf("in use after the end: %+v, %v", v.all, v.by)
+	if v.all != (usage{}) || len(v.idle.list) != 0 {
+		t.Errorf("in use after the end: %+v, %d idle", v.all, len(v.idle.list))
+	}
+	for p, one := range v.by {
+		if one.failures == 0 { // wrong passphrases are remembered for a while
+			t.Errorf("in use after the end: %v: %+v", p, one)
+		}
 	}
 	v.mu.Unlock()
 	cancel()

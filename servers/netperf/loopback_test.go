@@ -130,3 +130,73 @@ func remoteOf(t *testing.T, p *peer, at netip.AddrPort) netip.AddrPort {
 	}
 	return netip.AddrPortFrom(at.Addr(), response.DataPort)
 }
+
+func TestADatagramStreamOverTheKernelIsCounted(t *testing.T) {
+	h := host.NewKernel()
+	at, _ := serve(t, h, Options{})
+	p := dial(t, h, at)
+	r := wire.Omni(wire.UDPStream, wire.IPv4, 60)
+	conn := p.udp(r, at)
+	for range 20 {
+		if _, err := conn.Send(make([]byte, 1400), netip.AddrPort{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		_, _ = conn.Send(nil, netip.AddrPort{})
+	}
+	if got := p.results(5 * time.Second); got.RxBytes != 28000 || got.RxCalls != 20 || got.Transactions != 0 || got.TxBytes != 0 {
+		t.Errorf("results %+v", got)
+	}
+}
+
+func TestTheDatagramsOfANetperfWithoutOmniTests(t *testing.T) {
+	h := host.NewKernel()
+	at, _ := serve(t, h, Options{})
+	p := dial(t, h, at)
+	old := func(name string, test wire.Test) host.PacketConn {
+		response, err := wire.ParseLegacyResponse(p.send(capture(t, name+".c2s")).record(5*time.Second), test)
+		if err != nil || response.Error != 0 {
+			t.Fatalf("%s: response %+v, %v", name, response, err)
+		}
+		conn, err := h.DialUDP(t.Context(), netip.AddrPortFrom(at.Addr(), response.DataPort), host.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	conn := old("legacy-udp-rr", wire.UDPRR)
+	for range 3 {
+		if got := exchange(t, h, conn, 1, 5*time.Second); got != 1 {
+			t.Errorf("a request is answered with %d bytes, want 1", got)
+		}
+	}
+	if got := p.oldResults(wire.UDPRR, 10*time.Second); got.Units != 3 || got.Bytes != 6 {
+		t.Errorf("UDP_RR: results %+v", got)
+	}
+	conn = old("legacy-udp-stream", wire.UDPStream)
+	for range 5 {
+		_, _ = conn.Send(make([]byte, 1400), netip.AddrPort{})
+	}
+	_, _ = conn.Send(make([]byte, 4), netip.AddrPort{}) // another size ends it
+	if got := p.oldResults(wire.UDPStream, 10*time.Second); got.Units != 5 || got.Bytes != 7000 || got.CPUPercent != -1 {
+		t.Errorf("UDP_STREAM: results %+v", got)
+	}
+}
+
+func TestAnAnswerBeginsWithItsRequest(t *testing.T) {
+	h := host.NewKernel()
+	at, _ := serve(t, h, Options{})
+	p := dial(t, h, at)
+	r := wire.Omni(wire.UDPRR, wire.IPv4, 60)
+	r.RequestSize, r.ResponseSize = 16, 32
+	conn := p.udp(r, at)
+	_, _ = conn.Send([]byte("0123456789abcdef"), netip.AddrPort{})
+	_ = conn.SetReadDeadline(h.Now().Add(5 * time.Second))
+	b := make([]byte, 64)
+	d, err := conn.Receive(b)
+	if err != nil || d.N != 32 || string(b[:16]) != "0123456789abcdef" {
+		t.Errorf("got %d bytes, %q, %v", d.N, b[:16], err)
+	}
+}

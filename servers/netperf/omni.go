@@ -3,6 +3,7 @@ package netperf
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"time"
 
@@ -12,19 +13,21 @@ import (
 	wire "bufferbloat/internal/wire/netperf"
 )
 
-// test is one omni test of a session.
+// test is one test of a session.
 type test struct {
 	*session
 	kind     wire.Test
+	old      bool // asked for in the form before omni
 	req      wire.Request
 	length   time.Duration // valid with timed
 	timed    bool
 	units    uint64 // 0: not counted
-	reqSize  int    // of a transaction
+	reqSize  int    // of a transaction; with rspSize 0 in a test of connections alone
 	rspSize  int
 	response wire.Response
 	began    time.Time // when the response was sent
 	results  wire.Results
+	cpu      *cpuUse // nil where it is not measured
 }
 
 // omni runs the test that a request describes, and reports whether the connection goes on.
@@ -37,20 +40,91 @@ func (s *session) omni(ctx context.Context, record []byte) bool {
 	if no != nil {
 		return s.refuse(no)
 	}
-	one := usage{tests: 1}
-	if !s.take(s.peer.Addr(), one, s.o.MaxTests, s.o.MaxTestsPerAddress) {
-		return s.refuse(refuse(wire.Busy, "%d tests in all or %d of one address are running", s.o.MaxTests, s.o.MaxTestsPerAddress))
+	return t.run(ctx)
+}
+
+// legacy is omni for a request in the form before it.
+func (s *session) legacy(ctx context.Context, record []byte) bool {
+	old, err := wire.ParseLegacy(record)
+	if err != nil {
+		return s.refuse(refuse(wire.BadValue, "%v", err))
 	}
-	defer s.give(s.peer.Addr(), one)
-	s.expect(0)
-	run := t.runTCP
-	if t.kind == wire.UDPRR {
-		run = t.runUDP
+	req := wire.Omni(old.Test, old.Family, old.Length)
+	if old.Test == wire.TCPStream {
+		req.Length = 0 // which may be seconds or bytes; the client's end of the data ends the test
 	}
-	if no := run(ctx); no != nil {
+	req.SendBuffer, req.RecvBuffer, req.DataPort, req.RequestSize, req.ResponseSize = old.SendBuffer, old.RecvBuffer, old.DataPort,
+		old.RequestSize, old.ResponseSize
+	if old.Test == wire.UDPStream {
+		req.RecvSize = old.Size
+	}
+	if old.CPU {
+		req.Flags |= wire.FlagCPU
+	}
+	t, no := s.plan(req)
+	if no != nil {
 		return s.refuse(no)
 	}
-	return ctx.Err() == nil && s.send(t.results.AppendTo(nil, s.layout))
+	t.old = true
+	return t.run(ctx)
+}
+
+// run runs a test that was planned, if the limits allow one more, and sends its results.
+func (t *test) run(ctx context.Context) bool {
+	s := t.session
+	if no := s.takeTest(s.peer.Addr()); no != nil {
+		return s.refuse(no)
+	}
+	s.woke(s)
+	no := t.carryOut(ctx)
+	s.give(s.peer.Addr(), usage{tests: 1}, t.results.RxBytes+t.results.TxBytes)
+	s.rested(s)
+	if no != nil {
+		return s.refuse(no)
+	}
+	return ctx.Err() == nil && s.send(t.resultsRecord())
+}
+
+// carryOut runs the data phase.
+func (t *test) carryOut(ctx context.Context) *refusal {
+	t.expect(0)
+	t.results.Retransmits = -1
+	if t.req.Flags&wire.FlagCPU != 0 {
+		t.cpu = t.measureCPU()
+	}
+	switch t.kind {
+	case wire.UDPRR, wire.UDPStream:
+		return t.runUDP(ctx)
+	}
+	return t.runTCP(ctx)
+}
+
+// responseRecord is the response in the form of the request.
+func (t *test) responseRecord() []byte {
+	if !t.old {
+		return t.response.AppendTo(nil)
+	}
+	p := wire.LegacyResponse{Test: t.kind, RecvBuffer: t.response.RecvBuffer, SendBuffer: t.response.SendBuffer, DataPort: t.response.DataPort,
+		NoDelay: t.response.Flags&wire.FlagNoDelay != 0, CPU: t.response.Flags&wire.FlagCPU != 0, Length: t.req.Length,
+		Size: max(t.response.RecvSize, t.response.SendSize)}
+	return p.AppendTo(nil)
+}
+
+// resultsRecord is the results in the form of the request.
+func (t *test) resultsRecord() []byte {
+	if !t.old {
+		return t.results.AppendTo(nil, t.layout)
+	}
+	r := t.results
+	p := wire.LegacyResults{Test: t.kind, Bytes: r.RxBytes + r.TxBytes, Calls: r.RxCalls + r.TxCalls, Units: r.Transactions,
+		ElapsedSeconds: r.ElapsedSeconds, CPUPercent: r.CPUPercent, CPUMethod: r.CPUMethod, CPUs: r.CPUs}
+	if t.kind == wire.UDPStream {
+		p.Units = r.RxCalls
+		if t.cpu == nil {
+			p.CPUPercent = -1
+		}
+	}
+	return p.AppendTo(nil)
 }
 
 // plan checks a request and fills in what it leaves to the server.
@@ -69,45 +143,59 @@ func (s *session) plan(req wire.Request) (*test, *refusal) {
 	case t.req.Family != wire.IPv4 && t.req.Family != wire.IPv6:
 		return nil, refuse(wire.NoFamily, "address family %d", req.Family)
 	case t.timed && t.length > s.o.MaxLength+lengthGrace:
-		return nil, refuse(wire.NotPermitted, "a test of %v, where at most %v is allowed", t.length, s.o.MaxLength)
-	case req.Flags&wire.FlagConnect != 0:
-		return nil, refuse(wire.UnknownTest, "a test of connections")
-	case udp && req.Direction == wire.ServerSends:
-		return nil, refuse(wire.NotPermitted, "datagrams from the server without a request")
+		return nil, refuse(wire.NotPermitted, "a test of %v, where this server allows at most %v", t.length, s.o.MaxLength)
+	case udp && req.Flags&wire.FlagConnect != 0:
+		return nil, refuse(wire.BadValue, "a test of connections without connections")
 	}
-	switch limit := maxTCPMessage; {
-	case tcp && req.Direction == wire.ServerReceives:
-		t.kind = wire.TCPStream
-		return t, nil
-	case tcp && req.Direction == wire.ServerSends:
-		t.kind = wire.TCPMaerts
-		return t, nil
-	case udp && req.Direction == wire.ServerReceives:
-		return nil, refuse(wire.UnknownTest, "a stream of datagrams")
-	case req.Direction != wire.BothWays:
-		return nil, refuse(wire.BadValue, "direction %d", req.Direction)
-	case udp:
-		limit, t.kind = maxDatagram, wire.UDPRR
-		if t.req.Family != familyOf(s.peer.Addr()) && t.rspSize > t.reqSize {
-			return nil, refuse(wire.NotPermitted, "answers larger than requests to an address that cannot be checked")
-		}
-		fallthrough
-	default:
-		if t.kind == 0 {
-			t.kind = wire.TCPRR
-		}
-		if t.reqSize > limit || t.rspSize > limit {
-			return nil, refuse(wire.BadValue, "messages of %d and %d bytes, where at most %d are allowed", t.reqSize, t.rspSize, limit)
-		}
-		return t, nil
+	if no := t.planKind(tcp); no != nil {
+		return nil, no
 	}
+	return t, nil
 }
 
-func familyOf(a netip.Addr) wire.Family {
-	if host.FamilyOf(a) == host.IPv6 {
-		return wire.IPv6
+// planKind fills in the kind of test, and checks what bounds that kind.
+func (t *test) planKind(tcp bool) *refusal {
+	limit, connect := maxTCPMessage, t.req.Flags&wire.FlagConnect != 0
+	switch {
+	case tcp && connect && t.req.Direction == 0:
+		t.kind, t.reqSize, t.rspSize = wire.TCPCRR, 0, 0
+		return nil
+	case tcp && connect && t.req.Direction == wire.BothWays:
+		t.kind = wire.TCPCRR
+	case connect:
+		return refuse(wire.BadValue, "a test of connections in direction %d", t.req.Direction)
+	case tcp && t.req.Direction == wire.ServerReceives:
+		t.kind = wire.TCPStream
+		return nil
+	case tcp && t.req.Direction == wire.ServerSends:
+		t.kind = wire.TCPMaerts
+		return nil
+	case t.req.Direction == wire.ServerSends:
+		return refuse(wire.NotPermitted, "datagrams from the server without a request")
+	case t.req.Direction == wire.ServerReceives:
+		if t.o.MaxRate > 0 {
+			return refuse(wire.NotPermitted, "a stream of datagrams, which cannot be held to this server's limit of %v", t.o.MaxRate)
+		}
+		t.kind = wire.UDPStream
+		return nil
+	case t.req.Direction != wire.BothWays:
+		return refuse(wire.BadValue, "direction %d", t.req.Direction)
+	case tcp:
+		t.kind = wire.TCPRR
+	default:
+		limit, t.kind = maxDatagram, wire.UDPRR
+		if t.req.Family != familyOf(t.peer.Addr()) {
+			return refuse(wire.NotPermitted, "answers to an address that has not shown that it is the client's")
+		}
 	}
-	return wire.IPv4
+	switch {
+	case t.reqSize > limit || t.rspSize > limit:
+		return refuse(wire.BadValue, "messages of %d and %d bytes, where at most %d are allowed", t.reqSize, t.rspSize, limit)
+	case t.kind == wire.UDPRR && t.rspSize > max(t.reqSize, onePacket):
+		return refuse(wire.NotPermitted, "answers of %d bytes to datagrams of %d, where this server allows at most the same or %d",
+			t.rspSize, t.reqSize, onePacket)
+	}
+	return nil
 }
 
 // open opens the data socket through listen, at the best address, port and options that can be had, and fills in the response.
@@ -117,6 +205,9 @@ func (t *test) open(listen func(at netip.AddrPort, o host.Options) (netip.AddrPo
 		for _, port := range t.ports() {
 			for _, o := range t.options() {
 				at, err := listen(netip.AddrPortFrom(a, port), o)
+				if err != nil && outOfDescriptors(err) && t.evict(netip.Prefix{}, t.session) {
+					at, err = listen(netip.AddrPortFrom(a, port), o)
+				}
 				if err != nil {
 					last = err
 					continue
@@ -126,7 +217,10 @@ func (t *test) open(listen func(at netip.AddrPort, o host.Options) (netip.AddrPo
 			}
 		}
 	}
-	if !t.o.DataPorts.isZero() {
+	switch {
+	case outOfDescriptors(last):
+		return refuse(wire.Busy, "no descriptors are left for a data socket: %v", last)
+	case !t.o.DataPorts.isZero():
 		return refuse(wire.Busy, "no port of %d to %d is free: %v", t.o.DataPorts.First, t.o.DataPorts.Last, last)
 	}
 	return refuse(wire.NoAddress, "no data socket: %v", last)
@@ -176,7 +270,7 @@ func (t *test) options() []host.Options {
 	if t.req.DS > 0 && t.req.DS <= 255 {
 		o.DSCP = codePoint(t.req.DS)
 	}
-	if t.kind != wire.UDPRR {
+	if t.kind != wire.UDPRR && t.kind != wire.UDPStream {
 		o.CongestionControl = t.req.Congestion
 	}
 	list := []host.Options{o}
@@ -210,13 +304,24 @@ func (t *test) respond(port uint16, o host.Options) {
 	switch t.kind {
 	case wire.TCPStream:
 		p.RecvSize = pump.ChunkSize
+		t.sayPace(&p, t.in)
 	case wire.TCPMaerts:
 		p.SendSize = pump.ChunkSize
+		t.sayPace(&p, t.out)
+	case wire.UDPStream:
+		p.RecvSize = maxDatagram
+		if t.req.RecvSize > 0 {
+			p.RecvSize = min(t.req.RecvSize, maxDatagram)
+		}
 	default:
 		p.RecvSize, p.SendSize = int32(t.reqSize), int32(t.rspSize)
 	}
-	if t.kind != wire.UDPRR {
+	if t.kind != wire.UDPRR && t.kind != wire.UDPStream {
 		p.Flags = wire.FlagNoDelay
+	}
+	if t.cpu != nil {
+		p.Flags |= wire.FlagCPU
+		p.CPURate = 100
 	}
 	if t.req.Priority >= 0 {
 		p.Priority = -3
@@ -230,10 +335,19 @@ func (t *test) respond(port uint16, o host.Options) {
 	t.response = p
 }
 
+// sayPace tells the client that its payload is held to a rate, as one send of ChunkSize per interval.
+func (t *test) sayPace(p *wire.Response, by *throttle) {
+	if by == nil {
+		return
+	}
+	every := float64(pump.ChunkSize) * 8 / float64(by.rate) * 1e6
+	p.PaceBurst, p.PaceMicros = 1, uint32(min(every, math.MaxUint32))
+}
+
 // begin sends the response and starts the test's clock.
 func (t *test) begin() bool {
 	t.began = t.host.Now()
-	if !t.send(t.response.AppendTo(nil)) {
+	if !t.send(t.responseRecord()) {
 		return false
 	}
 	t.log.printf("netperf: %v begins %s, data port %d", t.peer, t, t.response.DataPort)
@@ -244,11 +358,12 @@ func (t *test) begin() bool {
 func (t *test) String() string {
 	name := map[wire.Test]string{
 		wire.TCPStream: "an upload", wire.TCPMaerts: "a download", wire.TCPRR: "TCP transactions", wire.UDPRR: "UDP transactions",
+		wire.TCPCRR: "TCP connections", wire.UDPStream: "a stream of datagrams",
 	}[t.kind]
 	switch {
 	case t.timed:
 		return fmt.Sprintf("%s of at most %v", name, t.length)
-	case t.units > 0 && (t.kind == wire.TCPStream || t.kind == wire.TCPMaerts):
+	case t.units > 0 && (t.kind == wire.TCPStream || t.kind == wire.TCPMaerts || t.kind == wire.UDPStream):
 		return fmt.Sprintf("%s of %d bytes", name, t.units)
 	case t.units > 0:
 		return fmt.Sprintf("%d %s", t.units, name)
@@ -260,11 +375,12 @@ func (t *test) String() string {
 func (t *test) end(at time.Time, why string) {
 	elapsed := max(0, at.Sub(t.began))
 	t.results.ElapsedSeconds = float32(elapsed.Seconds())
+	t.cpu.fill(t)
 	moved := fmt.Sprintf("received %d bytes", t.results.RxBytes)
 	switch t.kind {
 	case wire.TCPMaerts:
 		moved = fmt.Sprintf("sent %d bytes", t.results.TxBytes)
-	case wire.TCPRR, wire.UDPRR:
+	case wire.TCPRR, wire.UDPRR, wire.TCPCRR:
 		moved = fmt.Sprintf("%d transactions", t.results.Transactions)
 	}
 	rate := ""

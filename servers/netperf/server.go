@@ -1,11 +1,15 @@
 // Package netperf is a server for the netperf protocol: it absorbs and supplies load for our own client, for stock netperf 2.6
 // and 2.7 and for the tools that call it.
 //
-// It serves the omni tests TCP_STREAM, TCP_MAERTS, TCP_RR and UDP_RR, answers the auxiliary messages, and error 998 to
-// everything else. What a client asks for is bounded: tests at once, in all and per address, their length, their buffers and
-// message sizes; nothing is allocated in proportion to a number from a client. A test ends at the latest when the client's control
-// connection ends, when no byte has moved for 30 s (a download: 60 s), or 8 s after its length, whichever is first. Data is exchanged only with the
-// address that the control connection comes from, and the file that a client may name is never opened.
+// It serves the tests TCP_STREAM, TCP_MAERTS, TCP_RR, TCP_CRR, UDP_STREAM and UDP_RR, as omni tests and in the form that netperf had
+// before, answers the auxiliary messages, and error 998 to everything else. What a client asks for is bounded: tests at once, in all and
+// per address, their length, their buffers and message sizes; nothing is allocated in proportion to a number from a client. A test ends
+// at the latest when the client's control connection ends, when no byte has moved for 30 s (a download: 60 s), or 8 s after its length,
+// whichever is first. Data is exchanged only with the address that the control connection comes from, a datagram is answered with one
+// that is no longer than it or than one packet, and the file that a client may name is never opened.
+//
+// Where connections or descriptors run out, the connection that has been without a test for longest is closed: a real client asks as soon
+// as it is connected, and the others are scans, clients of other protocols and clients that have hung.
 package netperf
 
 import (
@@ -20,6 +24,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/pump"
 	wire "bufferbloat/internal/wire/netperf"
@@ -32,7 +37,15 @@ type Options struct {
 	MaxTests           int           // tests at once; 0 means 64
 	MaxTestsPerAddress int           // of one IPv4 address or IPv6 /64; 0 means 32
 	MaxLength          time.Duration // of a test; 0 means 1 h. A client's usual extra minute is allowed on top
-	Version            string        // that the server tells about itself; "" means "unversioned"
+	// MaxTestsPerHour and MaxBytesPerHour are what one address may begin and move in an hour; 0 is no limit. A test that reaches the
+	// limit of bytes is ended.
+	MaxTestsPerHour int
+	MaxBytesPerHour uint64
+	MaxRate         bitrate.Bitrate // payload of all tests together, each way; 0 is no limit. Then there are no UDP_STREAM tests
+	Version         string          // that the server tells about itself; "" means "unversioned"
+	// CPU reads the busy and the total time of each of the host's CPUs since boot, for clients that ask. nil: they are told that it is not
+	// measured.
+	CPU func() (busy, total []time.Duration, err error)
 	// Log takes one line per test begun and ended, and per refusal, at most some ten a second. It is called from one goroutine at
 	// a time. nil drops them.
 	Log func(line string)
@@ -57,8 +70,9 @@ const (
 	writeTimeout  = 10 * time.Second // for an answer of 656 bytes
 	drainTimeout  = 2 * time.Second  // for what a refused client still sends
 	guessDelay    = 200 * time.Millisecond
-	dataGrace     = 4 * time.Second // beyond a test's length, for the data connection to come; and for RR tests to end
-	receiveGrace  = 8 * time.Second // beyond a test's length, for a deep queue to drain
+	dataGrace     = 4 * time.Second  // beyond a test's length, for the data connection to come; and for RR tests to end
+	receiveGrace  = 8 * time.Second  // beyond a test's length, for a deep queue to drain
+	oldGrace      = 10 * time.Second // beyond the length of a download in its old form, for the client's end
 	idleTimeout   = 30 * time.Second
 	sendLonger    = 250 * time.Millisecond // so that the client's timer, which began later, is the one that ends a download
 	lengthGrace   = time.Minute            // a client asks for its preparations on top of its length
@@ -66,6 +80,9 @@ const (
 	maxSockBuffer = 16 << 20
 	maxTCPMessage = 1 << 20
 	maxDatagram   = 65507
+	onePacket     = 1472                   // the longest answer to a datagram that is shorter
+	quietEnd      = 500 * time.Millisecond // of silence, beyond a test's length, where the client does not signal the end
+	oldClient     = 500 * time.Millisecond // of silence behind 256 bytes: a client of the protocol before 2.6
 )
 
 // Serve listens at the given addresses and serves until ctx is done; then it returns nil once everything that it started is
@@ -112,16 +129,15 @@ type service struct {
 	o        Options
 	host     host.Host
 	log      *logger
+	in, out  *throttle
 	sessions sync.WaitGroup
 
 	mu       sync.Mutex
 	all      usage
-	by       map[netip.Prefix]usage
+	by       map[netip.Prefix]account
+	idle     idlers
 	nextPort uint32 // offset in the port range where the next search begins
 }
-
-// usage is what is in use by all clients, or by one address.
-type usage struct{ connections, tests int }
 
 func newService(o Options, h host.Host) (*service, error) {
 	if o.MaxTests == 0 {
@@ -137,14 +153,15 @@ func newService(o Options, h host.Host) (*service, error) {
 		o.Version = "unversioned"
 	}
 	switch {
-	case o.MaxTests < 0 || o.MaxTestsPerAddress < 0 || o.MaxLength < 0:
+	case o.MaxTests < 0 || o.MaxTestsPerAddress < 0 || o.MaxLength < 0 || o.MaxTestsPerHour < 0 || o.MaxRate < 0:
 		return nil, errors.New("netperf server: a limit is negative")
 	case !o.DataPorts.isZero() && (o.DataPorts.First == 0 || o.DataPorts.First > o.DataPorts.Last):
 		return nil, fmt.Errorf("netperf server: %d to %d is no port range", o.DataPorts.First, o.DataPorts.Last)
 	case len(o.Passphrase) > wire.MaxPassphrase:
 		return nil, fmt.Errorf("netperf server: the passphrase has more than %d bytes", wire.MaxPassphrase)
 	}
-	return &service{o: o, host: h, log: &logger{clock: h, out: o.Log}, by: map[netip.Prefix]usage{}}, nil
+	return &service{o: o, host: h, log: &logger{clock: h, out: o.Log}, in: newThrottle(h, o.MaxRate), out: newThrottle(h, o.MaxRate),
+		by: map[netip.Prefix]account{}}, nil
 }
 
 // accept starts a session for every connection, until ctx is done.
@@ -161,8 +178,10 @@ func (v *service) accept(ctx context.Context, l net.Listener) error {
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("netperf server: %w", err)
+		case err != nil && outOfDescriptors(err) && v.evict(netip.Prefix{}, nil):
+			continue
 		case err != nil:
-			// Out of descriptors, or a connection that was reset while it waited: others will come.
+			// A connection that was reset while it waited, or no descriptors though nobody is idle: others will come.
 			v.log.printf("netperf: accepting a connection: %v", err)
 			if v.host.SleepUntil(ctx, v.host.Now().Add(acceptRetry)) != nil {
 				return nil
@@ -173,59 +192,41 @@ func (v *service) accept(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// start runs a session in a goroutine of its own, if the limits allow one more connection. They are four times those of tests, so
-// that preflight checks and refusals have room beside the tests.
+func outOfDescriptors(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// start runs a session in a goroutine of its own. Where the limits allow no more connections the one of that address, or of all, that has
+// been idle longest makes room.
 func (v *service) start(ctx context.Context, conn net.Conn) {
 	peer := addrPort(conn.RemoteAddr())
-	if !v.take(peer.Addr(), usage{connections: 1}, 4*v.o.MaxTests, 4*v.o.MaxTestsPerAddress) {
-		v.log.printf("netperf: %v refused: too many connections", peer)
-		_ = conn.Close()
-		return
+	for {
+		ofAddress, ofAll := v.takeConnection(peer.Addr())
+		if !ofAddress && !ofAll {
+			break
+		}
+		of := netip.Prefix{}
+		if ofAddress {
+			of = accountOf(peer.Addr())
+		}
+		if !v.evict(of, nil) {
+			v.turnAway(conn, peer)
+			return
+		}
 	}
 	v.sessions.Go(func() {
-		defer v.give(peer.Addr(), usage{connections: 1})
+		defer v.give(peer.Addr(), usage{connections: 1}, 0)
 		newSession(v, conn).run(ctx)
 	})
 }
 
-// take counts d against an address unless that would exceed a limit.
-func (v *service) take(a netip.Addr, d usage, limit, perAddress int) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	all, one := v.all.plus(d), v.by[account(a)].plus(d)
-	if d.tests > 0 && (all.tests > limit || one.tests > perAddress) ||
-		d.connections > 0 && (all.connections > limit || one.connections > perAddress) {
-		return false
-	}
-	v.all, v.by[account(a)] = all, one
-	return true
-}
-
-// give takes d back.
-func (v *service) give(a netip.Addr, d usage) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	less := usage{connections: -d.connections, tests: -d.tests}
-	v.all = v.all.plus(less)
-	if one := v.by[account(a)].plus(less); one == (usage{}) {
-		delete(v.by, account(a))
-	} else {
-		v.by[account(a)] = one
-	}
-}
-
-func (u usage) plus(d usage) usage {
-	return usage{connections: u.connections + d.connections, tests: u.tests + d.tests}
-}
-
-// account is whom an address's usage is counted against: the address, or the /64 that an IPv6 host can choose any address from.
-func account(a netip.Addr) netip.Prefix {
-	bits := 32
-	if a.Is6() {
-		bits = 64
-	}
-	p, _ := a.WithZone("").Prefix(bits) // no error: the address is valid, and bits within its length
-	return p
+// turnAway tells a client that there is no room even for its question. The answer fits into an empty send buffer, so this waits for
+// nobody.
+func (v *service) turnAway(conn net.Conn, peer netip.AddrPort) {
+	v.log.printf("netperf: %v refused: too many connections", peer)
+	_ = conn.SetWriteDeadline(v.host.Now().Add(writeTimeout))
+	_, _ = conn.Write(wire.Refusal{Number: wire.Busy, Reason: "too many connections"}.AppendTo(nil, wire.TypeOmniResponse))
+	_ = conn.Close()
 }
 
 // addrPort is a net.Addr of TCP as a value; the zero AddrPort where it is something else.

@@ -326,7 +326,7 @@ func TestAuxiliaryMessages(t *testing.T) {
 			t.Errorf("system information: %+v, %v", sys, err)
 		}
 		phrase, _ := wire.AppendPassphrase(nil, "not needed")
-		for _, typ := range []wire.Type{4, 10, 9999, 300} {
+		for _, typ := range []wire.Type{4, 11, 9999, 300} {
 			_, number, _ := wire.ParseType(p.send(append(phrase, typ.AppendTo(nil, -1)...)).record(time.Second))
 			if number != 998 {
 				t.Errorf("type %d behind a passphrase: error %d, want 998 and the connection kept", typ, number)
@@ -414,8 +414,11 @@ func TestRefusalsCarryTheirNumberAndCloseInOrder(t *testing.T) {
 			wire.NotPermitted},
 		{"a port that is none", badPort, wire.BadValue},
 		{"a socket that cannot be had", udp.AppendTo(nil), wire.NoAddress}, // this network has no datagrams
-		{"a stream of datagrams", wire.Omni(wire.UDPStream, wire.IPv4, 1).AppendTo(nil), wire.UnknownTest},
-		{"a test of connections", wire.Omni(wire.TCPCRR, wire.IPv4, 1).AppendTo(nil), wire.UnknownTest},
+		{"answers of 64 KiB to requests of 10 bytes", with(udp, func(r *wire.Request) { r.RequestSize, r.ResponseSize = 10, 65507 }),
+			wire.NotPermitted},
+		{"answers to the other family", with(udp, func(r *wire.Request) { r.Family = wire.IPv6 }), wire.NotPermitted},
+		{"connections without a protocol for them", with(udp, func(r *wire.Request) { r.Flags |= wire.FlagConnect }), wire.BadValue},
+		{"a stream of connections", with(base, func(r *wire.Request) { r.Flags |= wire.FlagConnect }), wire.BadValue},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, Options{}, func(t *testing.T, h *memnet.Net, at netip.AddrPort, lines func() []string) {
@@ -521,17 +524,24 @@ func TestLimitsAreRefusalsAndAreGivenBack(t *testing.T) {
 	})
 }
 
-func TestConnectionsAreLimitedToo(t *testing.T) {
-	bubble(t, Options{MaxTests: 2, MaxTestsPerAddress: 1}, func(t *testing.T, h *memnet.Net, at netip.AddrPort, _ func() []string) {
-		for range 4 {
-			dial(t, h, at)
+func TestTheOldestIdleConnectionOfAnAddressMakesRoom(t *testing.T) {
+	bubble(t, Options{MaxTests: 2, MaxTestsPerAddress: 1}, func(t *testing.T, h *memnet.Net, at netip.AddrPort, lines func() []string) {
+		working := dial(t, h, at)
+		data, _ := working.data(wire.Omni(wire.TCPStream, wire.IPv4, 100), at)
+		var silent []*peer
+		for range 8 {
+			silent = append(silent, dial(t, h, at))
+			time.Sleep(time.Millisecond)
 		}
-		if p := dial(t, h, at); !p.closed(time.Second) {
-			t.Error("the fifth connection of one address stays open, where one test is allowed")
+		for i, p := range silent {
+			if put, want := p.closed(100*time.Millisecond), i < 5; put != want {
+				t.Errorf("connection %d of 8, where one test runs and 4 connections are allowed: closed %v, want %v", i, put, want)
+			}
 		}
-		time.Sleep(61 * time.Second)
-		if p := dial(t, h, at); p.closed(time.Second) {
-			t.Error("connections are still counted a minute after their last word")
+		closeWrite(data)
+		working.results(time.Second)
+		if l := lines(); !slices.ContainsFunc(l, func(s string) bool { return strings.Contains(s, "to make room") }) {
+			t.Errorf("log %q", l)
 		}
 	})
 }
@@ -726,7 +736,7 @@ func TestUsageIsCountedPerAddressAndPerNetworkOfAnIPv6Host(t *testing.T) {
 		{"192.0.2.1", "192.0.2.1", true}, {"192.0.2.1", "192.0.2.2", false},
 		{"2001:db8::1", "2001:db8::ffff:1", true}, {"2001:db8::1", "2001:db8:0:1::1", false}, {"fe80::1%eth0", "fe80::2%eth1", true},
 	} {
-		if got := account(netip.MustParseAddr(c.a)) == account(netip.MustParseAddr(c.b)); got != c.same {
+		if got := accountOf(netip.MustParseAddr(c.a)) == accountOf(netip.MustParseAddr(c.b)); got != c.same {
 			t.Errorf("%s and %s: %v", c.a, c.b, got)
 		}
 	}

@@ -3,14 +3,14 @@ package netperf
 import (
 	"context"
 	"crypto/subtle"
+	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"runtime"
 	"time"
 
+	"bufferbloat/internal/host"
 	"bufferbloat/internal/pump"
 	wire "bufferbloat/internal/wire/netperf"
 )
@@ -24,17 +24,22 @@ type session struct {
 	*service
 	conn    net.Conn
 	peer    netip.AddrPort
-	layout  wire.Layout // of the results that this client understands
-	records chan []byte // closed when the connection has ended
+	layout  wire.Layout   // of the results that this client understands
+	records chan []byte   // closed when the connection has ended
+	gone    chan struct{} // closed when nothing of the session is left
 }
 
 func newSession(v *service, conn net.Conn) *session {
 	// The buffer lets the reader see the end of the connection behind a request that came too early.
-	return &session{service: v, conn: conn, peer: addrPort(conn.RemoteAddr()), layout: wire.Layout27, records: make(chan []byte, 4)}
+	return &session{service: v, conn: conn, peer: addrPort(conn.RemoteAddr()), layout: wire.Layout27, records: make(chan []byte, 4),
+		gone: make(chan struct{})}
 }
 
 // run serves the connection to its end, and returns when nothing of it is left.
 func (s *session) run(ctx context.Context) {
+	defer close(s.gone)
+	s.rested(s)
+	defer s.woke(s)
 	alive, gone := context.WithCancelCause(ctx)
 	release := pump.OnDone(ctx, func() { _ = s.conn.Close() })
 	done := make(chan struct{})
@@ -50,12 +55,13 @@ func (s *session) run(ctx context.Context) {
 	<-done
 }
 
-// read passes on the records that come, until there are no more. What is not a whole record is dropped.
+// read passes on the records that come, until there are no more. What is not a whole record is dropped, and what can't be the beginning of
+// one, as a hello of another protocol, ends the connection at once.
 func (s *session) read(ctx context.Context) {
 	defer close(s.records)
 	for {
 		record := make([]byte, wire.Size)
-		if _, err := io.ReadFull(s.conn, record); err != nil {
+		if !s.readRecord(record) {
 			return
 		}
 		select {
@@ -64,6 +70,34 @@ func (s *session) read(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// maxType is above every type of a record; text and the hellos of other protocols begin with more.
+const maxType = 1 << 16
+
+func (s *session) readRecord(record []byte) bool {
+	for n := 0; n < len(record); {
+		var old host.Timer
+		if n == wire.OldSize {
+			old = s.host.AfterFunc(oldClient, func() {
+				s.log.printf("netperf: %v speaks the protocol of netperf 2.5 or before, which is not supported", s.peer)
+				_ = s.conn.Close()
+			})
+		}
+		k, err := s.conn.Read(record[n:])
+		if old != nil {
+			old.Stop()
+		}
+		n += k
+		if n >= 4 && n-k < 4 && binary.BigEndian.Uint32(record) >= maxType {
+			s.log.printf("netperf: %v does not speak netperf: it begins with %q", s.peer, record[:min(n, 16)])
+			return false
+		}
+		if err != nil && n < len(record) {
+			return false
+		}
+	}
+	return true
 }
 
 // serve answers records, one after the other.
@@ -108,15 +142,18 @@ func (s *session) authenticate(ctx context.Context) bool {
 		return false
 	}
 	phrase, err := wire.ParsePassphrase(record)
-	if err == nil && subtle.ConstantTimeCompare([]byte(phrase), []byte(s.o.Passphrase)) == 1 {
+	if !s.locked(s.peer.Addr()) && err == nil && subtle.ConstantTimeCompare([]byte(phrase), []byte(s.o.Passphrase)) == 1 {
 		return true
 	}
 	s.log.printf("netperf: %v refused: passphrase missing or wrong", s.peer)
-	// With the limit on connections this bounds the guesses per second; the answer still comes well within one.
+	if err == nil {
+		s.failed(s.peer.Addr())
+	}
+	// This and the limits on connections and on guesses in a minute bound a search; the answer still comes well within a second.
 	_ = s.host.SleepUntil(ctx, s.host.Now().Add(guessDelay)) // cut short where the client has ended its side already
 	s.expect(drainTimeout)
 	for range 8 {
-		if !s.send(wire.TypePassphrase.AppendTo(nil, int32(wire.BadPassphrase))) {
+		if !s.send(wire.Refusal{Number: wire.BadPassphrase, Reason: "passphrase missing or wrong"}.AppendTo(nil, wire.TypePassphrase)) {
 			return false
 		}
 		if _, ok := <-s.records; !ok {
@@ -135,6 +172,8 @@ func (s *session) answer(ctx context.Context, record []byte) bool {
 	switch t {
 	case wire.TypeOmni:
 		return s.omni(ctx, record)
+	case wire.TypeTCPStream, wire.TypeTCPMaerts, wire.TypeTCPRR, wire.TypeTCPCRR, wire.TypeUDPRR, wire.TypeUDPStream:
+		return s.legacy(ctx, record)
 	case wire.TypeDebugOn, wire.TypeDebugOff:
 		return s.send(wire.TypeDebugOK.AppendTo(nil, 0))
 	case wire.TypeCPUCalibrate:
@@ -150,23 +189,11 @@ func (s *session) answer(ctx context.Context, record []byte) bool {
 	return s.send(wire.TypeOmniResponse.AppendTo(nil, int32(wire.UnknownTest)))
 }
 
-// refusal is why a test is not run: the number for the client, the words for the log.
-type refusal struct {
-	number wire.ErrorNumber
-	why    string
-}
-
-func (r *refusal) Error() string { return r.why }
-
-func refuse(number wire.ErrorNumber, format string, args ...any) *refusal {
-	return &refusal{number: number, why: fmt.Sprintf(format, args...)}
-}
-
 // refuse answers with an error. Only after "no such test" the connection goes on; otherwise its end is given time to reach the
 // client, since closing with unread input would reset the connection and destroy the answer.
 func (s *session) refuse(r *refusal) bool {
 	s.log.printf("netperf: %v refused: %s", s.peer, r.why)
-	if !s.send(wire.Response{Error: r.number}.AppendTo(nil)) {
+	if !s.send(wire.Refusal{Number: r.number, Reason: r.why}.AppendTo(nil, wire.TypeOmniResponse)) {
 		return false
 	}
 	if r.number == wire.UnknownTest {

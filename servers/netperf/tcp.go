@@ -16,7 +16,7 @@ import (
 
 func codePoint(ds int32) dscp.CodePoint { return dscp.FromByte(uint8(ds)) }
 
-// runTCP runs a test over one TCP connection. What goes wrong with that connection is the end of the test, not an error of it.
+// runTCP runs a test over TCP connections. What goes wrong with one is the end of the test, not an error of it.
 func (t *test) runTCP(ctx context.Context) *refusal {
 	var l net.Listener
 	no := t.open(func(at netip.AddrPort, o host.Options) (netip.AddrPort, error) {
@@ -29,25 +29,41 @@ func (t *test) runTCP(ctx context.Context) *refusal {
 	if no != nil {
 		return no
 	}
-	defer l.Close()
-	t.results.Retransmits = -1
+	defer func() { _ = l.Close() }()
 	if !t.begin() {
 		return nil
 	}
-	conn, err := t.accept(ctx, l)
+	if t.kind == wire.TCPCRR {
+		t.results.RecvBuffer, t.results.SendBuffer = t.response.RecvBuffer, t.response.SendBuffer
+		last, why := t.connections(ctx, l)
+		t.end(last, why.String())
+		return nil
+	}
+	wait := idleTimeout
+	if t.timed {
+		wait = t.length + dataGrace
+	}
+	conn, err := t.accept(ctx, l, t.host.Now().Add(wait))
+	_ = l.Close() // one is all that is taken, and its port may be wanted by the next test
 	if err != nil {
 		t.end(t.began, "no data connection came")
 		return nil
 	}
+	t.oneConnection(ctx, conn)
+	return nil
+}
+
+// oneConnection runs the data phase of a test on its connection.
+func (t *test) oneConnection(ctx context.Context, conn net.Conn) {
 	accepted := t.host.Now()
 	var out pump.Outcome
-	switch t.kind {
+	switch flow := t.throttled(ctx, conn); t.kind {
 	case wire.TCPStream:
-		out = t.receive(ctx, conn, accepted)
+		out = t.receive(ctx, flow, accepted)
 	case wire.TCPMaerts:
-		out = t.transmit(ctx, conn)
+		out = t.transmit(ctx, flow)
 	default:
-		out = t.transactions(ctx, conn, accepted)
+		out = t.transactions(ctx, flow, accepted)
 	}
 	ended := t.host.Now()
 	if (out.End == pump.TimeUp || out.End == pump.Stalled) && t.kind != wire.TCPMaerts && !out.Last.IsZero() {
@@ -55,33 +71,54 @@ func (t *test) runTCP(ctx context.Context) *refusal {
 		ended = out.Last
 	}
 	t.stack(conn)
+	if t.old && t.kind == wire.TCPMaerts && out.End == pump.TimeUp {
+		t.awaitEnd(ctx, conn)
+	}
 	if l, ok := conn.(interface{ SetLinger(int) error }); ok && ctx.Err() != nil {
 		_ = l.SetLinger(0) // nobody is there to read what is queued
 	}
 	_ = conn.Close()
 	t.end(ended, out.End.String())
-	return nil
 }
 
-// accept waits for the client's data connection, and turns away others.
-func (t *test) accept(ctx context.Context, l net.Listener) (net.Conn, error) {
-	wait := idleTimeout
-	if t.timed {
-		wait = t.length + dataGrace
+// awaitEnd ends the stream of a download in its old form, whose client reads on to the end and then ends its own.
+func (t *test) awaitEnd(ctx context.Context, conn net.Conn) {
+	w, ok := conn.(interface{ CloseWrite() error })
+	if !ok || w.CloseWrite() != nil {
+		return
 	}
-	ctx, cancel := host.WithTimeout(ctx, t.host, wait)
+	var none pump.Counter
+	_, _ = pump.Receive(ctx, t.host, conn, &none, pump.Options{Until: t.began.Add(t.length + oldGrace)})
+}
+
+// throttled returns the connection, held to the server's rate where there is one.
+func (t *test) throttled(ctx context.Context, conn net.Conn) net.Conn {
+	if t.in == nil {
+		return conn
+	}
+	return &throttled{Conn: conn, in: t.in, out: t.out, wait: func(until time.Time) { _ = t.host.SleepUntil(ctx, until) }}
+}
+
+// accept waits for the client's data connection, and turns away others. It closes l where none came in time.
+func (t *test) accept(ctx context.Context, l net.Listener, until time.Time) (net.Conn, error) {
+	ctx, cancel := host.WithDeadline(ctx, t.host, until)
 	defer cancel()
 	release := pump.OnDone(ctx, func() { _ = l.Close() })
 	defer release()
 	for {
 		conn, err := l.Accept()
-		if err != nil {
+		switch {
+		case err != nil && outOfDescriptors(err):
+			if !t.evict(netip.Prefix{}, t.session) && t.host.SleepUntil(ctx, t.host.Now().Add(acceptRetry)) != nil {
+				return nil, err
+			}
+		case err != nil:
 			return nil, err
-		}
-		if t.fromPeer(addrPort(conn.RemoteAddr()).Addr()) {
+		case t.fromPeer(addrPort(conn.RemoteAddr()).Addr()):
 			return conn, nil
+		default:
+			_ = conn.Close()
 		}
-		_ = conn.Close()
 	}
 }
 
@@ -98,7 +135,7 @@ func (t *test) receive(ctx context.Context, conn net.Conn, accepted time.Time) p
 		until = accepted.Add(t.length + receiveGrace)
 	}
 	var n pump.Counter
-	out, _ := pump.Receive(ctx, t.host, conn, &n, pump.Options{Until: until, Idle: idleTimeout})
+	out, _ := pump.Receive(ctx, t.host, conn, &n, pump.Options{Until: until, Idle: idleTimeout, Limit: t.allowance(t.peer.Addr())})
 	t.results.RxBytes, t.results.RxCalls = out.Bytes, uint32(out.Calls)
 	return out
 }
@@ -106,11 +143,18 @@ func (t *test) receive(ctx context.Context, conn net.Conn, accepted time.Time) p
 // transmit supplies a download. It ends by the server's clock, or by the client's end of the connection.
 func (t *test) transmit(ctx context.Context, conn net.Conn) pump.Outcome {
 	until := t.began.Add(t.o.MaxLength + lengthGrace)
-	if t.timed {
+	switch {
+	case t.old:
+		until = t.began.Add(t.length)
+	case t.timed:
 		until = t.began.Add(t.length + sendLonger)
 	}
+	limit := t.units
+	if left := t.allowance(t.peer.Addr()); left > 0 && (limit == 0 || left < limit) {
+		limit = left
+	}
 	var n pump.Counter
-	out, _ := pump.Send(ctx, t.host, conn, &n, pump.Options{Until: until, Idle: idleTimeout, Limit: t.units})
+	out, _ := pump.Send(ctx, t.host, conn, &n, pump.Options{Until: until, Idle: idleTimeout, Limit: limit})
 	t.results.TxBytes, t.results.TxCalls = out.Bytes, uint32(out.Calls)
 	return out
 }
@@ -139,18 +183,10 @@ func (t *test) stack(conn net.Conn) {
 func (t *test) transactions(ctx context.Context, conn net.Conn, accepted time.Time) pump.Outcome {
 	release := pump.OnDone(ctx, func() { _ = conn.SetDeadline(t.host.Now().Add(-time.Second)) })
 	defer release()
-	until := accepted.Add(t.o.MaxLength + lengthGrace)
-	if t.timed {
-		until = accepted.Add(t.length + dataGrace)
-	}
 	out := pump.Outcome{Last: accepted}
 	request, response := make([]byte, min(t.reqSize, pump.ChunkSize)), pump.Payload()
 	for {
-		if idle := t.host.Now().Add(idleTimeout); idle.Before(until) {
-			_ = conn.SetDeadline(idle)
-		} else {
-			_ = conn.SetDeadline(until)
-		}
+		_ = conn.SetDeadline(t.patience(accepted, t.host.Now(), t.old))
 		if ctx.Err() != nil { // looked at behind the deadline, which may have undone the wake-up
 			out.End = pump.Stopped
 			return out
@@ -159,7 +195,7 @@ func (t *test) transactions(ctx context.Context, conn net.Conn, accepted time.Ti
 		if err == nil {
 			err = writeAll(conn, response, t.rspSize)
 		}
-		if out.End = t.ended(err, until); out.End != 0 {
+		if out.End = t.ended(err, accepted); out.End != 0 {
 			return out
 		}
 		out.Last = t.host.Now()
@@ -180,19 +216,45 @@ func (t *test) transacted() {
 	t.results.TxBytes += uint64(t.rspSize)
 }
 
-// ended says what an error of a transaction means, where until is the test's last moment; 0 where there is none.
-func (t *test) ended(err error, until time.Time) pump.End {
+// ended says what an error of a transaction means, in a test whose time began at from; 0 where there is none.
+func (t *test) ended(err error, from time.Time) pump.End {
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return pump.Closed
-	case pump.IsDeadline(err) && t.host.Now().Before(until):
-		return pump.Stalled
 	case pump.IsDeadline(err):
-		return pump.TimeUp
+		return t.late(from)
 	}
 	return pump.Broken
+}
+
+// late says what it means that nothing more has come: the time is up, or the client has stalled.
+func (t *test) late(from time.Time) pump.End {
+	if t.timed && !t.host.Now().Before(from.Add(t.length)) || !t.host.Now().Before(from.Add(t.o.MaxLength+lengthGrace)) {
+		return pump.TimeUp
+	}
+	return pump.Stalled
+}
+
+// patience is until when a test whose time began at from waits for the next message, where the last one came at last: until the client
+// has been idle for long, or the time is up. Where the client does not signal the end, the test's length and a while of silence are it.
+func (t *test) patience(from, last time.Time, unsignalled bool) time.Time {
+	until := from.Add(t.o.MaxLength + lengthGrace)
+	if t.timed {
+		until = from.Add(t.length + dataGrace)
+	}
+	next := last.Add(idleTimeout)
+	if end := from.Add(t.length); t.timed && unsignalled {
+		next = last.Add(quietEnd)
+		if last.Before(end) {
+			next = end.Add(quietEnd)
+		}
+	}
+	if next.Before(until) {
+		return next
+	}
+	return until
 }
 
 // readAll reads n bytes through buf.

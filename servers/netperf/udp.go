@@ -9,9 +9,11 @@ import (
 
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/pump"
+	wire "bufferbloat/internal/wire/netperf"
 )
 
-// runUDP answers the client's datagrams with datagrams, until it sends an empty one. They may be in flight in any number.
+// runUDP takes the client's datagrams, until it sends an empty one, and answers them where that is the test. They may be in flight in any
+// number.
 func (t *test) runUDP(ctx context.Context) *refusal {
 	var conn host.PacketConn
 	no := t.open(func(at netip.AddrPort, o host.Options) (netip.AddrPort, error) {
@@ -25,7 +27,6 @@ func (t *test) runUDP(ctx context.Context) *refusal {
 		return no
 	}
 	defer conn.Close()
-	t.results.Retransmits = -1
 	t.results.RecvBuffer, t.results.SendBuffer = t.response.RecvBuffer, t.response.SendBuffer
 	if !t.begin() {
 		return nil
@@ -39,19 +40,12 @@ func (t *test) runUDP(ctx context.Context) *refusal {
 
 // datagrams is the loop of runUDP. It returns when the test ended, or when its last datagram came where time ended it.
 func (t *test) datagrams(ctx context.Context, conn host.PacketConn) (time.Time, pump.End) {
-	until, last := t.began.Add(t.o.MaxLength+lengthGrace), t.began
-	if t.timed {
-		until = t.began.Add(t.length + dataGrace)
-	}
-	buf, response := make([]byte, 1<<16), pump.Payload()[:t.rspSize]
+	last := t.began
+	buf, response := make([]byte, 1<<16), append([]byte(nil), pump.Payload()[:t.rspSize]...)
 	pending := 0 // bytes of a request that came in several datagrams
 	failures := 0
 	for {
-		if idle := last.Add(idleTimeout); idle.Before(until) {
-			_ = conn.SetReadDeadline(idle)
-		} else {
-			_ = conn.SetReadDeadline(until)
-		}
+		_ = conn.SetReadDeadline(t.patience(t.began, last, t.old))
 		if ctx.Err() != nil { // looked at behind the deadline, which may have undone the wake-up
 			return last, pump.Stopped
 		}
@@ -61,27 +55,34 @@ func (t *test) datagrams(ctx context.Context, conn host.PacketConn) (time.Time, 
 			if ctx.Err() != nil {
 				return last, pump.Stopped
 			}
-			if t.host.Now().Before(until) {
-				return last, pump.Stalled
-			}
-			return last, pump.TimeUp
+			return last, t.late(t.began)
 		case err != nil:
 			// An answer that met a closed port comes back as an error, which is no end; a socket that gives nothing else is.
-			if failures++; failures > maxFailures || errors.Is(err, net.ErrClosed) {
+			if failures++; failures > maxErrors || errors.Is(err, net.ErrClosed) {
 				return last, pump.Broken
 			}
 			continue
 		case d.Rejected != nil || !t.fromPeer(d.From.Addr().Unmap()):
 			continue
-		case d.N == 0:
+		case d.N == 0, t.old && t.kind == wire.UDPStream && t.req.RecvSize > 0 && d.N != int(t.req.RecvSize):
 			return d.At, pump.Closed
 		}
 		last, failures = d.At, 0
+		if t.kind == wire.UDPStream {
+			t.results.RxCalls++
+			t.results.RxBytes += uint64(d.N)
+			if t.units > 0 && t.results.RxBytes >= t.units {
+				return last, pump.Full
+			}
+			continue
+		}
 		if pending += d.N; pending < t.reqSize {
 			continue
 		}
 		pending = 0
-		if t.reply(conn, response, d) != nil {
+		// The beginning of the request comes back in the answer, which stock servers do not do and stock clients do not look at.
+		copy(response, buf[:min(d.N, t.reqSize)])
+		if !t.out.allow(t.rspSize) || t.reply(conn, response, d) != nil {
 			continue // a full queue here is a loss like any other
 		}
 		t.transacted()
@@ -91,8 +92,8 @@ func (t *test) datagrams(ctx context.Context, conn host.PacketConn) (time.Time, 
 	}
 }
 
-// maxFailures is how many errors in a row a socket may give.
-const maxFailures = 100
+// maxErrors is how many errors in a row a socket may give.
+const maxErrors = 100
 
 // reply answers a datagram from the address that it was sent to, as firewalls before the client expect it.
 func (t *test) reply(conn host.PacketConn, b []byte, d host.Datagram) error {
