@@ -1,14 +1,12 @@
 package directory
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"bufferbloat/internal/host"
+	"bufferbloat/internal/statefile"
 )
 
 // LedgerSchema names the version of the file that counts runs.
@@ -24,9 +23,6 @@ const LedgerSchema = "bloat/uses/1"
 const (
 	day      = 24 * time.Hour
 	keepRuns = 7 * day
-
-	lockTimeout = 5 * time.Second
-	lockPoll    = 20 * time.Millisecond
 )
 
 // Ledger counts this host's uses of public servers in a file, for all processes of its user. The file is replaced whole, so that one that is
@@ -156,7 +152,7 @@ func (l *Ledger) change(ctx context.Context, f func(*uses) error) (err error) {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return fmt.Errorf("keep the count of runs: %w", err)
 	}
-	unlock, err := l.lock(ctx)
+	unlock, err := statefile.Lock(ctx, l.Clock, filepath.Join(l.Dir, "uses.lock"))
 	if err != nil {
 		return fmt.Errorf("keep the count of runs: %w", err)
 	}
@@ -168,38 +164,15 @@ func (l *Ledger) change(ctx context.Context, f func(*uses) error) (err error) {
 	if err := f(all); err != nil {
 		return err
 	}
-	if err := replaceFile(l.path(), all); err != nil {
+	if err := statefile.Replace(l.path(), all); err != nil {
 		return fmt.Errorf("keep the count of runs: %w", err)
 	}
 	return nil
 }
 
-// lock takes the lock of the ledger's folder, which ends with the process at the latest.
-func (l *Ledger) lock(ctx context.Context) (unlock func() error, err error) {
-	file, err := os.OpenFile(filepath.Join(l.Dir, "uses.lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for end := l.Clock.Now().Add(lockTimeout); ; {
-		err = tryLock(file)
-		if err == nil {
-			return file.Close, nil // closing gives the lock back
-		}
-		if !errors.Is(err, errLocked) || l.Clock.Now().After(end) {
-			break
-		}
-		if err = l.Clock.SleepUntil(ctx, l.Clock.Now().Add(lockPoll)); err != nil {
-			break
-		}
-	}
-	return nil, errors.Join(fmt.Errorf("lock %s: %w", file.Name(), err), file.Close())
-}
-
-var errLocked = errors.New("another process holds it")
-
 // read returns the file's content. A file that can't be understood is an error and no count of 0.
 func (l *Ledger) read() (*uses, error) {
-	b, err := readBounded(l.path())
+	b, err := statefile.Read(l.path(), maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &uses{Schema: LedgerSchema, Hosts: map[string]*used{}}, nil
 	}
@@ -211,19 +184,6 @@ func (l *Ledger) read() (*uses, error) {
 		return nil, fmt.Errorf("read the count of runs in %s: %w; mend it, or move it away once 24 hours have passed", l.path(), err)
 	}
 	return all, nil
-}
-
-func readBounded(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	b, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err == nil && len(b) > maxFile {
-		err = fmt.Errorf("%s: more than %d bytes", path, maxFile)
-	}
-	return b, err
 }
 
 func parseUses(b []byte) (*uses, error) {
@@ -243,30 +203,4 @@ func parseUses(b []byte) (*uses, error) {
 		}
 	}
 	return &all, nil
-}
-
-// replaceFile writes v as JSON beside path and puts it in its place.
-func replaceFile(path string, v any) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		return err
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), "uses-*.tmp")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(b.Bytes())
-	if err == nil {
-		err = file.Sync()
-	}
-	err = errors.Join(err, file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		os.Remove(file.Name())
-	}
-	return err
 }
