@@ -14,6 +14,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 
+	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
 )
 
@@ -59,7 +60,22 @@ func TestDatagramsTellWhereTheyCameFromAndHowTheyWereMarked(t *testing.T) {
 				if d, err = out.Receive(b[:2]); err != nil || d.N != 2 || !d.Truncated || d.From.Addr() != server || d.DS != 10<<2 {
 					t.Errorf("received %+v, %v; want 2 bytes, truncated, marked with 10", d, err)
 				}
-				if _, err := in.SendFrom(nil, netip.MustParseAddr("192.0.2.77"), d.From); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+				for _, mark := range []uint8{46, 0, 8, 10} { // the last is the socket's own, after others
+					send := func() error {
+						_, err := in.(host.Marker).SendMarked(nil, server, out.LocalAddr(), dscp.CodePoint(mark))
+						return err
+					}
+					if mark == 10 {
+						send = func() error { _, err := in.Send(nil, out.LocalAddr()); return err }
+					}
+					if err := send(); err != nil {
+						t.Fatal(err)
+					}
+					if got, err := out.Receive(b); err != nil || got.DS != mark<<2 {
+						t.Errorf("received %+v, %v; want the mark %d", got, err, mark)
+					}
+				}
+				if _, err := in.SendFrom(nil, netip.MustParseAddr("192.0.2.77"), out.LocalAddr()); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 					t.Errorf("sending from a stranger's address: %v, want EADDRNOTAVAIL", err)
 				}
 			})

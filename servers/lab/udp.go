@@ -16,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 	"gvisor.dev/gvisor/pkg/waiter"
 
+	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
 )
 
@@ -35,9 +36,12 @@ type datagrams struct {
 	receiveMu sync.Mutex
 	dst       tcpip.SliceWriter
 
+	ds uint8 // the socket's own DS byte
+
 	sendMu sync.Mutex
 	src    bytes.Reader
 	to     tcpip.FullAddress
+	setDS  uint8 // the DS byte that ep sends with now
 }
 
 // echo is a datagrams for ICMP echo, whose identifier the stack chooses, as for Linux's ping sockets.
@@ -48,7 +52,8 @@ func (h *Host) newDatagrams(ctx context.Context, network string, t tcpip.Transpo
 	if err != nil {
 		return nil, err
 	}
-	d := &datagrams{host: h, network: network, ep: ep, family: host.FamilyOf(a), deadline: newDeadline(h.lab), closed: make(chan struct{})}
+	d := &datagrams{host: h, network: network, ep: ep, family: host.FamilyOf(a), deadline: newDeadline(h.lab), closed: make(chan struct{}),
+		ds: o.DS(), setDS: o.DS()}
 	ops := ep.SocketOptions()
 	ops.SetReceiveTOS(true)
 	ops.SetReceiveTClass(true)
@@ -125,12 +130,21 @@ func (d *datagrams) opError(op string, to netip.AddrPort, err error) error {
 }
 
 // Send implements host.PacketConn.
-func (d *datagrams) Send(b []byte, to netip.AddrPort) (time.Time, error) {
+func (d *datagrams) Send(b []byte, to netip.AddrPort) (time.Time, error) { return d.send(b, to, d.ds) }
+
+// send sends with a DS byte.
+func (d *datagrams) send(b []byte, to netip.AddrPort, ds uint8) (time.Time, error) {
 	if over(d.closed) {
 		return time.Time{}, d.opError("send", to, net.ErrClosed)
 	}
 	d.sendMu.Lock()
 	defer d.sendMu.Unlock()
+	if ds != d.setDS {
+		if err := d.ep.SetSockOptInt(dsOption(d.anyAddr()), int(ds)); err != nil {
+			return time.Time{}, d.opError("send", to, fmt.Errorf("set DS byte %#x: %w", ds, errno(err)))
+		}
+		d.setDS = ds
+	}
 	o := tcpip.WriteOptions{}
 	if d.peer.IsValid() {
 		to = d.peer
@@ -158,10 +172,27 @@ func (d *datagrams) write(b []byte, o tcpip.WriteOptions) tcpip.Error {
 
 // SendFrom implements host.PacketConn. A host of the lab has one address per family, and sends from it anyway.
 func (d *datagrams) SendFrom(b []byte, from netip.Addr, to netip.AddrPort) (time.Time, error) {
+	return d.sendFrom(b, from, to, d.ds)
+}
+
+// SendMarked implements host.Marker.
+func (d *datagrams) SendMarked(b []byte, from netip.Addr, to netip.AddrPort, mark dscp.CodePoint) (time.Time, error) {
+	return d.sendFrom(b, from, to, mark.Byte())
+}
+
+func (d *datagrams) sendFrom(b []byte, from netip.Addr, to netip.AddrPort, ds uint8) (time.Time, error) {
 	if from.IsValid() && !from.IsUnspecified() && !d.host.own(from) {
 		return time.Time{}, d.opError("send", to, fmt.Errorf("from %v: %w", from, syscall.EADDRNOTAVAIL))
 	}
-	return d.Send(b, to)
+	return d.send(b, to, ds)
+}
+
+// anyAddr is an address of the socket's family.
+func (d *datagrams) anyAddr() netip.Addr {
+	if d.family == host.IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
 }
 
 // Receive implements host.PacketConn.
