@@ -7,10 +7,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/host"
 )
 
@@ -25,6 +27,22 @@ type Options struct {
 	Until time.Time     // end at this time of the host's clock; the zero time is no bound
 	Idle  time.Duration // end once no byte has moved for this long (Send: at most twice as long); 0 is no bound
 	Limit uint64        // end after this many bytes; 0 is no bound
+	Size  int           // bytes of one read or write at most; 0 is ChunkSize, which is also the most
+	// Rate is what Send sends at most, evenly: it is no more than one write, or 100 ms, ahead or behind. 0 is no bound.
+	Rate bitrate.Bitrate
+}
+
+// size is how many bytes a turn moves at most: those of 10 ms where there is a rate, in whole packets.
+func (o Options) size() int {
+	size := chunk
+	if o.Size > 0 {
+		size = min(size, o.Size)
+	}
+	if o.Rate > 0 {
+		const packet, turns = 1448, 100 // a second
+		size = min(size, packet*max(1, int(min(o.Rate/8/turns/packet, chunk))))
+	}
+	return size
 }
 
 // End is why a pump ended.
@@ -69,7 +87,7 @@ var payload = sync.OnceValue(func() []byte {
 // clears it before it returns; it does not close c.
 func Receive(ctx context.Context, clock host.Clock, c net.Conn, n *Counter, o Options) (Outcome, error) {
 	p := pumping{clock: clock, setDeadline: c.SetReadDeadline, n: n, o: o}
-	buf := make([]byte, chunk)
+	buf := make([]byte, o.size())
 	return p.run(ctx, func(limit int) (int, error) {
 		k, err := c.Read(buf[:limit])
 		if k > 0 {
@@ -90,13 +108,39 @@ func Send(ctx context.Context, clock host.Clock, c net.Conn, n *Counter, o Optio
 	p := pumping{clock: clock, setDeadline: c.SetWriteDeadline, n: n, o: o}
 	buf := payload()
 	begin := clock.Now()
+	next := begin // when a write may begin, with a rate
 	return p.run(ctx, func(limit int) (int, error) {
+		if o.Rate > 0 {
+			if err := p.pace(ctx, next); err != nil {
+				return 0, err
+			}
+		}
 		k, err := c.Write(buf[:limit])
 		if k > 0 {
 			p.out.First, p.out.Last = begin, clock.Now()
 		}
+		if o.Rate > 0 {
+			if behind := clock.Now().Add(-mostBehind); next.Before(behind) {
+				next = behind
+			}
+			next = next.Add(time.Duration(float64(k) * 8 / float64(o.Rate) * float64(time.Second)))
+		}
 		return k, err
 	})
+}
+
+// mostBehind is how much of its rate a paced sender makes up for after it was held up.
+const mostBehind = 100 * time.Millisecond
+
+// pace waits until next, or until the time of the pump is up.
+func (p *pumping) pace(ctx context.Context, next time.Time) error {
+	if until := p.o.Until; !until.IsZero() && next.After(until) {
+		if err := p.clock.SleepUntil(ctx, until); err != nil {
+			return err
+		}
+		return os.ErrDeadlineExceeded
+	}
+	return p.clock.SleepUntil(ctx, next)
 }
 
 // pumping is one call's state.
@@ -124,10 +168,11 @@ func (p *pumping) loop(ctx context.Context, turn func(limit int) (int, error)) e
 		p.out.End = end
 		return err
 	}
+	size := p.o.size()
 	for {
-		limit := chunk
+		limit := size
 		if p.o.Limit > 0 {
-			limit = int(min(chunk, p.o.Limit-p.out.Bytes))
+			limit = int(min(uint64(size), p.o.Limit-p.out.Bytes))
 		}
 		k, err := turn(limit)
 		if k > 0 {

@@ -276,3 +276,68 @@ func BenchmarkLoopback(b *testing.B) {
 	}
 	b.ReportMetric(float64(out.Bytes)/float64(out.Calls), "B/read")
 }
+
+func TestSendKeepsItsRate(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		o      Options
+		stop   time.Duration // the peer stops reading for so long after a second
+		lo, hi uint64        // bytes in 10 s
+	}{
+		{"1 Mbit/s in 10 s", Options{Rate: 1e6}, 0, 1_248_000, 1_252_000},
+		{"less than a packet each 10 ms", Options{Rate: 8000}, 0, 8_500, 11_600},
+		{"100 Mbit/s", Options{Rate: 1e8}, 0, 124_800_000, 125_200_000},
+		{"what was held up is not made up for", Options{Rate: 1e6}, 5 * time.Second, 610_000, 645_000},
+		{"writes of 100 bytes", Options{Rate: 1e6, Size: 100}, 0, 1_248_000, 1_252_000},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			defer ours.Close()
+			begin := time.Now()
+			var reader sync.WaitGroup
+			defer reader.Wait()
+			most := 0
+			reader.Go(func() {
+				buf := make([]byte, chunk)
+				for stopped := false; ; {
+					k, err := theirs.Read(buf)
+					if most = max(most, k); err != nil {
+						return
+					}
+					if c.stop > 0 && !stopped && time.Since(begin) >= time.Second {
+						stopped = true
+						time.Sleep(c.stop)
+					}
+				}
+			})
+			var n Counter
+			c.o.Until = begin.Add(10 * time.Second)
+			got, err := Send(t.Context(), bubble{}, ours, &n, c.o)
+			if err != nil || got.End != TimeUp || time.Since(begin) != 10*time.Second || got.Bytes < c.lo || got.Bytes > c.hi {
+				t.Errorf("%s: got %+v, %v after %v; want %d to %d bytes in 10 s", c.name, got, err, time.Since(begin), c.lo, c.hi)
+			}
+			ours.Close()
+			reader.Wait()
+			if most > c.o.size() {
+				t.Errorf("%s: wrote %d bytes at once, want at most %d", c.name, most, c.o.size())
+			}
+		})
+	}
+}
+
+func TestAPacedSenderIsStoppedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		go io.Copy(io.Discard, theirs)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		interrupted := errors.New("interrupted")
+		time.AfterFunc(time.Second+1, func() { cancel(interrupted) })
+		begin := time.Now()
+		var n Counter
+		got, err := Send(ctx, bubble{}, ours, &n, Options{Rate: 1000}) // a packet each 11.6 s
+		if !errors.Is(err, interrupted) || got.End != Stopped || time.Since(begin) != time.Second+1 {
+			t.Errorf("got %+v, %v after %v; want an interrupt after a second", got, err, time.Since(begin))
+		}
+	})
+}

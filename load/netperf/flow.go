@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/pump"
@@ -32,7 +33,13 @@ type FlowOptions struct {
 	ServerCongestionControl string         // of the server's end; "" leaves it alone. A server may ignore it
 	DataPort                uint16         // port that the server shall take the data connection at; 0: any
 	ServerCPU               bool           // ask for the server's CPU use
-	Server                  ServerInfo     // what Check found; without it the server's retransmits and congestion control are unknown
+	Bytes                   uint64         // of payload, after which the flow begins to end; 0: it ends by its time alone
+	// Rate is what an upload sends at most; 0 is no bound. A server can't be asked for one: a download with a rate does not open.
+	Rate bitrate.Bitrate
+	// Size is the most bytes of one write of the sender, on either end; 0 leaves it to each. Buffer bounds what this end reads at once, so that
+	// many downloads take little memory; 0 is 128 KiB.
+	Size, Buffer int
+	Server       ServerInfo // what Check found; without it the server's retransmits and congestion control are unknown
 }
 
 // Flow is one bulk flow. Open and Run are called once, in this order, from one goroutine; Delivered at any time from any.
@@ -71,6 +78,9 @@ func (c *Client) NewFlow(o FlowOptions) *Flow {
 func (f *Flow) Open(ctx context.Context) error {
 	if f.o.Direction != load.Download && f.o.Direction != load.Upload || f.o.Length <= 0 {
 		return fmt.Errorf("a flow wants a direction and a length, not %v of %v", f.o.Direction, f.o.Length)
+	}
+	if f.o.Rate != 0 && f.o.Direction == load.Download {
+		return f.client.explain(ctx, fmt.Errorf("a download of %v: this protocol can't ask the server for a rate: %w", f.o.Rate, errors.ErrUnsupported))
 	}
 	k, err := f.client.connect(ctx)
 	if err != nil {
@@ -114,6 +124,9 @@ func (f *Flow) request() wire.Request {
 	r.DataPort, r.Congestion = f.o.DataPort, f.o.ServerCongestionControl
 	if f.o.ServerDSCP != 0 {
 		r.DS = int32(f.o.ServerDSCP.Byte())
+	}
+	if f.o.Size > 0 && f.o.Direction == load.Download {
+		r.SendSize = int32(min(f.o.Size, math.MaxInt32))
 	}
 	if f.o.ServerCPU {
 		r.Flags |= wire.FlagCPU
@@ -200,6 +213,10 @@ func (f *Flow) Delivered() (uint64, bool) {
 	defer f.mu.Unlock()
 	return f.acked, f.acks
 }
+
+// TCPInfo returns what this host's stack knows of the data connection now, or false before it stands, after its end, and where the stack does not tell.
+// It is safe to call at any time from any goroutine.
+func (f *Flow) TCPInfo() (host.TCPInfo, bool) { return f.look() }
 
 // connected publishes the data connection to Delivered.
 func (f *Flow) connected(data net.Conn) {

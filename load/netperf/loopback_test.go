@@ -190,3 +190,27 @@ func TestATestThatTheServerDoesNotPermitOverTheKernel(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
+
+func TestAFlowEndsAfterItsBytes(t *testing.T) {
+	client, _ := serve(t, "127.0.0.1:0", server.Options{Version: "test"})
+	for _, direction := range []load.Direction{load.Download, load.Upload} {
+		o := netperf.FlowOptions{Direction: direction, Length: 30 * time.Second, Bytes: 3_000_001, Buffer: 8 << 10, Size: 10_000}
+		got := run(t.Context(), t, client, 1, o)[0]
+		if got.err != nil || got.result.Bytes != o.Bytes || got.result.Warning != "" {
+			t.Errorf("%v: got %+v, %v; want %d bytes and no warning", direction, got.result, got.err, o.Bytes)
+		}
+	}
+}
+
+func TestAFlowWhoseTimeIsUpBeforeItsBytesSaysSo(t *testing.T) {
+	client, _ := serve(t, "127.0.0.1:0", server.Options{Version: "test"})
+	o := netperf.FlowOptions{Direction: load.Upload, Length: time.Second, Bytes: 10_000_000, Rate: 8_000_000}
+	got := run(t.Context(), t, client, 1, o)[0]
+	if got.err != nil || got.result.Bytes < 800_000 || got.result.Bytes > 1_050_000 || !strings.Contains(got.result.Warning, "of its 10000000 bytes") {
+		t.Errorf("got %+v, %v; want about 1 MB by its rate, and a warning", got.result, got.err)
+	}
+	o.Direction = load.Download
+	if err := client.NewFlow(o).Open(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a download with a rate: got %v", err)
+	}
+}

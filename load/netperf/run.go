@@ -39,6 +39,7 @@ type running struct {
 	warnings []string
 	// drainedFor is how long an upload's end was waited for.
 	drainedFor time.Duration
+	full       bool   // it moved all the bytes that it was to move
 	backoff    string // how an upload's TCP stood at the end of its time, "" where it was not waiting to send again
 
 	arrived   chan struct{} // closed when the results reader is done; then these are valid
@@ -118,16 +119,17 @@ func (r *running) refused() error {
 
 // download reads until its own time is over. What was read is the truth; the server's results only add to it.
 func (r *running) download(ctx, phase context.Context) error {
-	got, err := pump.Receive(phase, r.host, r.data, &r.received, pump.Options{Until: r.until})
+	got, err := pump.Receive(phase, r.host, r.data, &r.received, pump.Options{Until: r.until, Limit: r.o.Bytes, Size: r.o.Buffer})
 	r.out.Stopped = r.host.Now()
 	r.out.Bytes, r.out.CountedBy, r.out.First, r.out.Last = got.Bytes, load.CountedByReads, got.First, got.Last
+	r.sayNotFull(got)
 	r.look()
 	r.end(false)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	wait := leastGrace
-	if got.End != pump.TimeUp {
+	if !asPlanned(got.End) {
 		wait = r.grace()
 	}
 	if r.awaitResults(ctx, wait) {
@@ -136,7 +138,7 @@ func (r *running) download(ctx, phase context.Context) error {
 	switch {
 	case r.refused() != nil:
 		return r.client.explain(ctx, r.refused())
-	case got.End != pump.TimeUp && r.noResult != nil:
+	case !asPlanned(got.End) && r.noResult != nil:
 		return r.client.explain(ctx, gone(err, r.noResult))
 	case got.Bytes == 0:
 		return r.client.explain(ctx, fmt.Errorf("%w in %v of a download", ErrNoData, r.o.Length))
@@ -145,10 +147,21 @@ func (r *running) download(ctx, phase context.Context) error {
 		r.warn("nothing arrived in the last %v", r.out.Stopped.Sub(r.out.Last).Round(time.Millisecond))
 	}
 	r.checkDuration()
-	if got.End != pump.TimeUp {
+	if !asPlanned(got.End) {
 		return r.cutShort(ctx, err)
 	}
 	return nil
+}
+
+// asPlanned reports whether a pump ended as it was to: after its time, or after its bytes.
+func asPlanned(end pump.End) bool { return end == pump.TimeUp || end == pump.Full }
+
+// sayNotFull warns where a flow that was to end after its bytes ended after its time.
+func (r *running) sayNotFull(moved pump.Outcome) {
+	r.full = moved.End == pump.Full
+	if r.o.Bytes > 0 && moved.End == pump.TimeUp {
+		r.warn("its time was up after %d of its %d bytes", moved.Bytes, r.o.Bytes)
+	}
 }
 
 // longPause is the time without a byte that is no more what a flow in good health may show.
@@ -194,15 +207,16 @@ func (r *running) upload(ctx, phase context.Context) error {
 	defer func() { unwatch(); watcher.Wait() }()
 
 	begin := r.host.Now()
-	sent, err := pump.Send(phase, r.host, r.data, &r.sent, pump.Options{Until: r.until})
+	sent, err := pump.Send(phase, r.host, r.data, &r.sent, pump.Options{Until: r.until, Limit: r.o.Bytes, Size: r.o.Size, Rate: r.o.Rate})
 	r.out.Stopped = r.host.Now()
 	r.wrote(sent.Bytes)
+	r.sayNotFull(sent)
 	info, told := r.look()
 	r.backoff = backoffText(info)
 	r.sayPause()
 	drained := false
 	var last time.Time
-	if sent.End == pump.TimeUp {
+	if asPlanned(sent.End) {
 		last, drained, err = r.drain(ctx, phase)
 	}
 	info, told = r.look()
@@ -273,7 +287,7 @@ func (r *running) settle(ctx context.Context, sent pump.Outcome, drained bool, c
 	if r.refused() != nil {
 		return r.client.explain(ctx, r.refused())
 	}
-	if !came && !drained && (sent.End != pump.TimeUp || r.controlEnded()) {
+	if !came && !drained && (!asPlanned(sent.End) || r.controlEnded()) {
 		return r.client.explain(ctx, gone(cause, r.noResult))
 	}
 	switch {
@@ -287,7 +301,7 @@ func (r *running) settle(ctx context.Context, sent pump.Outcome, drained bool, c
 	switch rx := r.results.RxBytes; {
 	case r.out.Bytes == 0:
 		return r.client.explain(ctx, fmt.Errorf("%w at the server in %v of an upload%s", ErrNoData, r.o.Length, r.backoff))
-	case sent.End != pump.TimeUp:
+	case !asPlanned(sent.End):
 		r.checkDuration()
 		return r.cutShort(ctx, cause)
 	case came && rx < sent.Bytes && drained:
@@ -414,7 +428,7 @@ func (r *running) watch(ctx context.Context) {
 
 // checkDuration warns of a figure that is made of too little.
 func (r *running) checkDuration() {
-	if d, least := r.out.Duration(), max(shortest, 4*r.setup); d < least {
+	if d, least := r.out.Duration(), max(shortest, 4*r.setup); d < least && !r.full {
 		r.warn("data flowed for %v only, less than %v: too short for a rate",
 			d.Round(time.Microsecond), least.Round(time.Millisecond))
 	}
