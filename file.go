@@ -52,6 +52,7 @@ type head struct {
 	Started time.Time `json:"started"`
 	Plan    Plan      `json:"plan"`
 	Path    Path      `json:"path"`
+	Paths   []Path    `json:"paths,omitempty"`
 	Client  HostFacts `json:"client"`
 	Source  *Source   `json:"source,omitempty"`
 }
@@ -183,7 +184,7 @@ func (r *Recording) apply(e *entry) error {
 	switch {
 	case e.Head != nil:
 		r.Version, r.Started, r.Plan, r.Path, r.Client = e.Head.Version, e.Head.Started, e.Head.Plan, e.Head.Path, e.Head.Client
-		r.Source = e.Head.Source
+		r.Paths, r.Source = e.Head.Paths, e.Head.Source
 	case e.Phase != nil:
 		return r.applyPhase(*e.Phase)
 	case e.Series != nil:
@@ -212,7 +213,7 @@ func (r *Recording) apply(e *entry) error {
 			return fmt.Errorf("the end of flow %q, which was not declared", e.FlowEnd.Flow)
 		}
 		res := e.FlowEnd.Result
-		if err := inRun(res.Connected, res.First, res.Last, res.Stopped); err != nil {
+		if err := inRun(res.Due, res.Connected, res.First, res.Last, res.Stopped); err != nil {
 			return fmt.Errorf("flow %q: %w", f.Name, err)
 		}
 		f.Result, f.Error = res, e.FlowEnd.Error
@@ -495,7 +496,7 @@ func WriteRecording(w io.Writer, rec *Recording) error {
 			err = f.write(&e)
 		}
 	}
-	put(entry{Head: &head{Schema: FileSchema, Version: rec.Version, Started: rec.Started, Plan: rec.Plan, Path: rec.Path, Client: rec.Client, Source: rec.Source}})
+	put(entry{Head: &head{Schema: FileSchema, Version: rec.Version, Started: rec.Started, Plan: rec.Plan, Path: rec.Path, Paths: rec.Paths, Client: rec.Client, Source: rec.Source}})
 	for i := range rec.Phases {
 		put(entry{Phase: &rec.Phases[i]})
 	}

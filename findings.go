@@ -35,7 +35,8 @@ func (r *recorder) window(p Phase) (from, to time.Duration) {
 func (r *recorder) judge(stopped string) []Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append(r.rec.judgeFlows(stopped), r.rec.judgeProbes()...)
+	found := append(r.rec.judgeFlows(stopped), r.rec.judgeCongestionControl()...)
+	return append(found, r.rec.judgeProbes()...)
 }
 
 // judgeFlows says which flows are missing, and what weakens the figures of the others. Those that ended because the run was stopped are
@@ -76,6 +77,23 @@ func (r *Recording) judgeFlows(stopped string) (found []Finding) {
 			if len(warnings) > 0 {
 				found = append(found, Finding{"flow_warning", Weakens, ph.Name, fmt.Sprintf("%v: %s", d, brief(warnings))})
 			}
+		}
+	}
+	return found
+}
+
+// judgeCongestionControl says which flows ran with another congestion control than planned.
+func (r *Recording) judgeCongestionControl() (found []Finding) {
+	for i := range r.Plan.Phases {
+		ph := &r.Plan.Phases[i]
+		var other []string
+		for _, fp := range ph.Flows {
+			if f := r.flow(fp.Name); f != nil && fp.CongestionControl != "" && f.Result.CongestionControl != "" && f.Result.CongestionControl != fp.CongestionControl {
+				other = append(other, fmt.Sprintf("%s ran with %s, not %s", fp.Name, quoteOdd(f.Result.CongestionControl), fp.CongestionControl))
+			}
+		}
+		if len(other) > 0 {
+			found = append(found, Finding{"congestion_control", Weakens, ph.Name, brief(other) + ": the sending server has no other, or did not take it"})
 		}
 	}
 	return found

@@ -1,17 +1,21 @@
 package bufferbloat
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"bufferbloat/internal/dscp"
+	"bufferbloat/internal/host"
 	"bufferbloat/load"
-	"bufferbloat/load/netperf"
 )
 
-// loader is what a run asks of a flow, whatever its protocol.
+// loader is what a run asks of a flow, whatever its protocol. One that can tell what this host's stack knows of its connection is a tcpTeller too.
 type loader interface {
 	// Open agrees on the flow with the server, so that Run can start it without a further exchange.
 	Open(ctx context.Context) error
@@ -22,16 +26,42 @@ type loader interface {
 	Delivered() (uint64, bool)
 }
 
-// The counters of flows are read each step; many flows are read less often, to keep the reading itself small.
+// tcpTeller is a loader over one TCP connection.
+type tcpTeller interface {
+	// TCPInfo returns the state of the connection now, or false where it does not stand or the stack does not tell. It is safe to call at any time.
+	TCPInfo() (host.TCPInfo, bool)
+}
+
+// The counters of flows are read each step; many flows are read less often, to keep the reading itself small, and TCP_INFO is kept of the first ones
+// only.
 const (
 	step     = 100 * time.Millisecond
 	slowStep = time.Second
 	manyFlow = 64
 )
 
-// load runs the flows of one phase, all at once, and returns when all of them have ended.
+// openFlow is a flow that is ready to begin, or why it is not.
+type openFlow struct {
+	plan    *FlowPlan
+	peer    *peer
+	loader  loader // nil with err
+	err     error
+	took    time.Duration // to agree on it with the server
+	due     time.Time     // when it is to begin
+	tellTCP func() (host.TCPInfo, bool)
+	tcp     *tcpSeries // nil where it is not kept
+}
+
+// close gives up a flow that will not be run.
+func (f *openFlow) close() {
+	if c, ok := f.loader.(interface{ Close() }); ok && f.err == nil {
+		c.Close()
+	}
+}
+
+// load runs the flows of one phase, each at its time, and returns when all of them have ended.
 func (r *run) load(ctx context.Context, ph PhasePlan) {
-	flows := r.openFlows(ctx, ph)
+	flows := r.begin(ph, r.prepared(ctx, ph))
 	if len(flows) == 0 {
 		return
 	}
@@ -39,11 +69,13 @@ func (r *run) load(ctx context.Context, ph PhasePlan) {
 	defer finished()
 	var left atomic.Int64
 	left.Store(int64(len(flows)))
+	began := r.h.Now()
 	var group sync.WaitGroup
-	for _, f := range flows {
+	for i := range flows {
+		f := &flows[i]
+		f.due = began.Add(f.plan.Start)
 		group.Go(func() {
-			res, err := f.loader.Run(ctx)
-			r.endFlow(f.name, res, err)
+			r.runFlow(ctx, f)
 			if left.Add(-1) == 0 {
 				finished()
 			}
@@ -53,49 +85,149 @@ func (r *run) load(ctx context.Context, ph PhasePlan) {
 	if len(flows) > manyFlow {
 		every = slowStep
 	}
-	began := r.h.Now()
 	for n := 1; r.h.SleepUntil(running, began.Add(time.Duration(n)*every)) == nil; n++ {
-		for _, f := range flows {
-			if bytes, ok := f.loader.Delivered(); ok && bytes > 0 {
-				r.rec.point(f.name, Point{r.now(), bytes})
-			}
+		r.sampleFlows(flows)
+		n = max(n, int(r.h.Now().Sub(began)/every)) // readings that were missed are not made up for
+	}
+	group.Wait()
+}
+
+// prepared returns the flows of a phase, which were made ready before it or are now.
+func (r *run) prepared(ctx context.Context, ph PhasePlan) []openFlow {
+	if flows := r.ready; flows != nil {
+		r.ready = nil
+		return flows
+	}
+	return r.openFlows(ctx, ph, 0)
+}
+
+// closeReady gives up flows that were made ready for a phase that does not come.
+func (r *run) closeReady() {
+	for i := range r.ready {
+		r.ready[i].close()
+	}
+	r.ready = nil
+}
+
+// begin records the flows of a phase, and returns those that can run.
+func (r *run) begin(ph PhasePlan, flows []openFlow) (good []openFlow) {
+	for i := range flows {
+		f := &flows[i]
+		if f.plan.Optional && f.peer.err != nil {
+			continue // a finding says so
 		}
-	}
-	group.Wait()
-}
-
-type openFlow struct {
-	name   string
-	loader loader
-}
-
-// openFlows agrees with the server on all flows of a phase. Those that fail are recorded with their error and left out.
-func (r *run) openFlows(ctx context.Context, ph PhasePlan) []openFlow {
-	open := make([]openFlow, len(ph.Flows))
-	errs := make([]error, len(ph.Flows))
-	client := r.client(r.server)
-	var group sync.WaitGroup
-	for i, fp := range ph.Flows {
-		r.rec.put(&entry{Flow: &Flow{Name: fp.Name, Phase: ph.Name, Direction: fp.Direction, Started: r.now()}})
-		open[i] = openFlow{fp.Name, client.NewFlow(netperf.FlowOptions{Direction: fp.Direction, Length: ph.Length, DSCP: fp.DSCP,
-			ServerDSCP: fp.DSCP, DataPort: r.plan.Server.DataPort, Server: r.info})}
-		group.Go(func() { errs[i] = open[i].loader.Open(ctx) })
-	}
-	group.Wait()
-	var good []openFlow
-	for i, f := range open {
-		if errs[i] != nil {
-			r.endFlow(f.name, load.Result{}, errs[i])
+		e := &Flow{Name: f.plan.Name, Phase: ph.Name, Direction: f.plan.Direction, Group: f.plan.Group, Started: r.now()}
+		if f.peer.err == nil {
+			e.Address = f.peer.addr.String()
+		}
+		r.rec.put(&entry{Flow: e})
+		if f.err != nil {
+			r.endFlow(f.plan.Name, time.Time{}, load.Result{}, f.err)
 			continue
 		}
-		good = append(good, f)
+		good = append(good, *f)
 	}
+	r.saySlow(ph, flows)
 	return good
 }
 
-// endFlow records what a flow did.
-func (r *run) endFlow(name string, res load.Result, err error) {
+// runFlow waits for the flow's time and runs it.
+func (r *run) runFlow(ctx context.Context, f *openFlow) {
+	if err := r.h.SleepUntil(ctx, f.due); err != nil {
+		f.close()
+		r.endFlow(f.plan.Name, time.Time{}, load.Result{}, err)
+		return
+	}
+	res, err := f.loader.Run(ctx)
+	r.endFlow(f.plan.Name, f.due, res, err)
+}
+
+// sampleFlows reads the counters of flows.
+func (r *run) sampleFlows(flows []openFlow) {
+	for i := range flows {
+		f := &flows[i]
+		at := r.now()
+		if bytes, ok := f.loader.Delivered(); ok && bytes > 0 {
+			r.rec.point(f.plan.Name, Point{at, bytes})
+		}
+		if f.tcp == nil {
+			continue
+		}
+		if info, ok := f.tellTCP(); ok {
+			f.tcp.keep(r.rec, at, &info)
+		}
+	}
+}
+
+// openFlows agrees with the servers on all flows of a phase, which will begin later by up to ahead.
+func (r *run) openFlows(ctx context.Context, ph PhasePlan, ahead time.Duration) []openFlow {
+	flows := make([]openFlow, len(ph.Flows))
+	var group sync.WaitGroup
+	slots := make(chan struct{}, mostAtOnce)
+	for i := range ph.Flows {
+		fp, f := &ph.Flows[i], &flows[i]
+		f.plan, f.peer = fp, r.peer(fp.Server, fp.Family)
+		if f.err = f.peer.err; f.err != nil {
+			continue
+		}
+		f.loader, f.err = r.newLoader(flowSpec{plan: fp, peer: f.peer, length: fp.lasts(ph.Length), wait: ahead + fp.Start + openTime(len(ph.Flows)),
+			many: len(ph.Flows) > manyFlow})
+		if f.err != nil {
+			continue
+		}
+		if t, ok := f.loader.(tcpTeller); ok && i < manyFlow {
+			f.tellTCP, f.tcp = t.TCPInfo, newTCPSeries(fp)
+		}
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			began := r.h.Now()
+			f.err = f.loader.Open(ctx)
+			f.took = r.h.Now().Sub(began)
+		})
+	}
+	group.Wait()
+	return flows
+}
+
+// lasts returns how long a flow runs in a phase of that length.
+func (f *FlowPlan) lasts(phase time.Duration) time.Duration {
+	return cmp.Or(f.Length, max(0, phase-f.Start))
+}
+
+// openTime is how long the opening of so many flows may take: each a control connection and an answer, some at once.
+func openTime(flows int) time.Duration {
+	const one = 22 * time.Second
+	return one * time.Duration(min(4, 1+(flows-1)/mostAtOnce))
+}
+
+// slowAnswer is the time to agree on a flow from which the server is called slow, unless its distance alone takes that long.
+const slowAnswer = 3 * time.Second
+
+// saySlow says where servers took long to agree on flows.
+func (r *run) saySlow(ph PhasePlan, flows []openFlow) {
+	slow := map[*peer]time.Duration{}
+	var order []*peer
+	for i := range flows {
+		f := &flows[i]
+		if f.took <= max(slowAnswer, 10*f.peer.info.Setup) {
+			continue
+		}
+		if slow[f.peer] == 0 {
+			order = append(order, f.peer)
+		}
+		slow[f.peer] = max(slow[f.peer], f.took)
+	}
+	for _, p := range order {
+		r.rec.put(&entry{Finding: &Finding{Code: "server_slow", Severity: Weakens, Phase: ph.Name, Text: fmt.Sprintf(
+			"%s took up to %v to agree on a stream: it is busy, or its control port is held up", quoteOdd(p.server.Host), slow[p].Round(time.Millisecond))}})
+	}
+}
+
+// endFlow records what a flow did. due is the zero time where it did not come to run.
+func (r *run) endFlow(name string, due time.Time, res load.Result, err error) {
 	e := &flowEnd{Flow: name, Result: FlowResult{
+		Due:   r.offset(due),
 		Bytes: res.Bytes, CountedBy: res.CountedBy, Flowed: !res.First.IsZero(),
 		Connected: r.offset(res.Connected), First: r.offset(res.First), Last: r.offset(res.Last), Stopped: r.offset(res.Stopped),
 		Retransmits: res.Retransmits, HasRetransmits: res.HasRetransmits, CongestionControl: res.CongestionControl,
@@ -109,4 +241,27 @@ func (r *run) endFlow(name string, res load.Result, err error) {
 		e.Error = err.Error()
 	}
 	r.rec.put(&entry{FlowEnd: e})
+}
+
+// checkCongestionControl finds out, before anything is sent, whether this host has the algorithms that its own flows are to use. A socket that is
+// never connected tells as well as one that is, whatever the stack.
+func (r *run) checkCongestionControl(ctx context.Context) error {
+	checked := map[string]bool{}
+	var errs []error
+	for i := range r.plan.Phases {
+		for _, f := range r.plan.Phases[i].Flows {
+			name := f.CongestionControl
+			if name == "" || f.Direction != load.Upload || checked[name] {
+				continue
+			}
+			checked[name] = true
+			l, err := r.h.ListenTCP(ctx, netip.AddrPortFrom(netip.IPv4Unspecified(), 0), host.Options{CongestionControl: name})
+			if err == nil {
+				_ = l.Close()
+				continue
+			}
+			errs = append(errs, fmt.Errorf("flow %q can't run: %w", f.Name, err))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -20,60 +20,23 @@ const (
 	maxAddresses   = 8
 )
 
-// reach finds the one address of the server that all flows and probes will use: the first in the resolver's order that answers on the
-// control port and accepts us, where a silent or unreachable one holds up the others by no more than stagger.
-func (r *run) reach(ctx context.Context) error {
-	if err := r.plan.beyond(); err != nil {
-		return fmt.Errorf("the plan can't run: %w", err)
-	}
-	s := r.plan.Server
-	addrs, err := r.resolve(ctx, s.Host, host.Family(s.Family))
-	if err != nil {
-		return err
-	}
-	addrs = alternate(addrs)
-	addrs = addrs[:min(len(addrs), maxAddresses)]
-	found, errs := race(ctx, r.h, addrs, func(ctx context.Context, a netip.Addr) (netperf.ServerInfo, error) {
-		return r.client(a).Check(ctx)
-	})
-	if found < 0 {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return r.unreachable(addrs, errs.errors)
-	}
-	r.server, r.info = addrs[found], errs.info
-	if first := addrs[0]; found > 0 && host.FamilyOf(first) != host.FamilyOf(r.server) {
-		why := "did not answer in time"
-		if err := errs.errors[0]; err != nil {
-			why = err.Error()
-		}
-		r.notes = append(r.notes, Finding{Code: "family", Severity: Note, Text: fmt.Sprintf(
-			"%v is used throughout: %v %s", host.FamilyOf(r.server), first, why)})
-	}
-	return nil
-}
-
 func (r *run) resolve(ctx context.Context, name string, family host.Family) ([]netip.Addr, error) {
 	ctx, cancel := host.WithTimeout(ctx, r.h, resolveTimeout)
 	defer cancel()
 	return r.h.Resolve(ctx, name, family)
 }
 
-// client returns a netperf client for the server at a.
-func (r *run) client(a netip.Addr) *netperf.Client {
-	s := r.plan.Server
+// client returns a netperf client for a server at a.
+func (r *run) client(s Server, a netip.Addr) *netperf.Client {
 	return &netperf.Client{Host: r.h, Server: quoteOdd(s.Host), Addr: netip.AddrPortFrom(a, s.NetperfPort), Passphrase: r.o.Passphrase,
-		Socket: r.socket()}
+		Socket: socket(s)}
 }
 
-// socket returns the settings of all sockets of the plan.
-func (r *run) socket() host.Options {
-	return host.Options{Source: r.plan.Server.Source, Interface: r.plan.Server.Interface}
-}
+// socket returns the settings of all sockets to a server.
+func socket(s Server) host.Options { return host.Options{Source: s.Source, Interface: s.Interface} }
 
-// unreachable makes one error of what each address said.
-func (r *run) unreachable(addrs []netip.Addr, errs []error) error {
+// unreachable makes one error of what each address of a host said.
+func unreachable(name string, addrs []netip.Addr, errs []error) error {
 	var all []error
 	for i, err := range errs {
 		if err != nil {
@@ -89,7 +52,7 @@ func (r *run) unreachable(addrs []netip.Addr, errs []error) error {
 	for i, err := range all {
 		texts[i] = err.Error()
 	}
-	return &unreachableError{fmt.Sprintf("none of the %d addresses of %s can be used: %s", len(all), quoteOdd(r.plan.Server.Host),
+	return &unreachableError{fmt.Sprintf("none of the %d addresses of %s can be used: %s", len(all), quoteOdd(name),
 		strings.Join(texts, "; ")), errors.Join(all...)}
 }
 

@@ -18,22 +18,35 @@ import (
 
 // openProbe is a series that is ready to be sent.
 type openProbe struct {
-	planned   string // its name in the plan
+	planned   *ProbePlan
 	series    ProbeSeries
 	options   probe.Options
 	transport probe.Transport
+}
+
+func closeProbes(open []openProbe) {
+	for _, p := range open {
+		p.transport.Close()
+	}
 }
 
 // openProbes makes the plan's probes ready, and finds out before the load which of them can work here.
 func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 	defer func() {
 		if err != nil {
-			for _, p := range open {
-				p.transport.Close()
-			}
+			closeProbes(open)
 		}
 	}()
-	for _, pp := range r.plan.Probes {
+	for i := range r.plan.Probes {
+		pp := &r.plan.Probes[i]
+		if lost := r.peer(pp.Server, pp.Family); pp.Target == "" && lost.err != nil {
+			severity := Weakens
+			if pp.Optional {
+				severity = Note
+			}
+			r.notes = append(r.notes, Finding{Code: "probe_left_out", Severity: severity, Text: fmt.Sprintf("no %s probe: %v", pp.Name, lost.err)})
+			continue
+		}
 		var p openProbe
 		if pp.Kind == Auto {
 			p, err = r.openBest(ctx, pp)
@@ -47,15 +60,25 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 			r.notes = append(r.notes, Finding{Code: "probe_left_out", Severity: Note, Text: fmt.Sprintf("no %s probe: %v", pp.Name, err)})
 		case err != nil:
 			return open, fmt.Errorf("probe %s: %w", pp.Name, err)
-		case pp.Optional && hasKind(open, p.series.Kind):
+		case pp.Optional && hasLike(open, &p.series):
 			p.transport.Close()
 		default:
-			p.planned = pp.Name
+			p.planned = pp
 			open = append(open, p)
 		}
 	}
 	nameSeries(open)
 	return open, nil
+}
+
+// hasLike reports whether there is a series of the same kind to the same address, of which another is no second opinion.
+func hasLike(open []openProbe, s *ProbeSeries) bool {
+	for _, p := range open {
+		if p.series.Kind == s.Kind && p.series.Address == s.Address && p.series.DSCP == s.DSCP {
+			return true
+		}
+	}
+	return false
 }
 
 // nameSeries names each series by its kind, or all of them as the plan does where two are of one kind.
@@ -67,7 +90,7 @@ func nameSeries(open []openProbe) {
 	for i := range open {
 		open[i].series.Name = open[i].series.Kind
 		if alike {
-			open[i].series.Name = open[i].planned
+			open[i].series.Name = open[i].planned.Name
 		}
 	}
 }
@@ -84,17 +107,17 @@ func hasKind(open []openProbe, kind string) bool {
 // openBest opens the best kind that works: ICMP, where it is permitted and answered; else irtt, else TCP, with the reason why. These two go to
 // the server, whoever was to be pinged, because nobody else is sure to answer them. A host that was named and does not exist is a
 // mistake, and no reason to probe another.
-func (r *run) openBest(ctx context.Context, pp ProbePlan) (openProbe, error) {
-	addr, err := r.target(ctx, pp.Target)
+func (r *run) openBest(ctx context.Context, pp *ProbePlan) (openProbe, error) {
+	a, err := r.asked(ctx, pp, ICMP)
 	if err != nil {
 		return openProbe{}, err
 	}
-	p, err := r.openAt(ctx, pp, ICMP, addr)
+	p, err := r.openAt(ctx, a)
 	if err == nil {
-		if r.answered(ctx, p) {
-			return r.openAt(ctx, pp, ICMP, addr) // the try's transport is spent
+		if r.answered(ctx, p, a.peer) {
+			return r.openAt(ctx, a) // the try's transport is spent
 		}
-		err = fmt.Errorf("%v does not answer ICMP echo", addr)
+		err = fmt.Errorf("%v does not answer ICMP echo", a.addr)
 	}
 	if ctx.Err() != nil {
 		return openProbe{}, context.Cause(ctx)
@@ -103,12 +126,15 @@ func (r *run) openBest(ctx context.Context, pp ProbePlan) (openProbe, error) {
 		err = fmt.Errorf("ICMP is not permitted here (%w)", err)
 	}
 	why := []string{err.Error()}
-	fallback := pp
-	fallback.Target = ""
-	p, err = r.openAt(ctx, fallback, IRTT, r.server)
+	if a.peer.err != nil {
+		return openProbe{}, fmt.Errorf("%w, and its server is of no help: %w", err, a.peer.err)
+	}
+	a.kind, a.addr, a.target = IRTT, a.peer.addr, a.peer.server.Host
+	p, err = r.openAt(ctx, a)
 	if err != nil {
 		why = append(why, err.Error())
-		if p, err = r.openAt(ctx, fallback, TCP, r.server); err != nil {
+		a.kind = TCP
+		if p, err = r.openAt(ctx, a); err != nil {
 			return openProbe{}, err
 		}
 	}
@@ -116,58 +142,90 @@ func (r *run) openBest(ctx context.Context, pp ProbePlan) (openProbe, error) {
 	return p, nil
 }
 
+// askedProbe is all that a kind of probe needs to know to be opened.
+type askedProbe struct {
+	plan   *ProbePlan
+	kind   ProbeKind
+	peer   *peer         // its server; for the ports, and for the address where the plan names no target
+	target string        // the host that it goes to, as named
+	addr   netip.Addr    // its address
+	length time.Duration // how long it sends at most, without what drains add
+}
+
+// asked finds out where a probe goes.
+func (r *run) asked(ctx context.Context, pp *ProbePlan, kind ProbeKind) (a askedProbe, err error) {
+	a = askedProbe{plan: pp, kind: kind, peer: r.peer(pp.Server, pp.Family), target: pp.Target, length: pp.Length}
+	if a.target == "" {
+		a.target = a.peer.server.Host
+	}
+	if a.length == 0 {
+		a.length = r.plan.Length() - pp.Start
+	}
+	a.addr, err = r.target(ctx, pp, a.peer)
+	return a, err
+}
+
 // open makes one series ready.
-func (r *run) open(ctx context.Context, pp ProbePlan, kind ProbeKind) (openProbe, error) {
-	addr, err := r.target(ctx, pp.Target)
+func (r *run) open(ctx context.Context, pp *ProbePlan, kind ProbeKind) (openProbe, error) {
+	a, err := r.asked(ctx, pp, kind)
 	if err != nil {
 		return openProbe{}, err
 	}
-	return r.openAt(ctx, pp, kind, addr)
+	return r.openAt(ctx, a)
 }
 
-// openAt makes a series ready that goes to addr.
-func (r *run) openAt(ctx context.Context, pp ProbePlan, kind ProbeKind, addr netip.Addr) (p openProbe, err error) {
-	target := pp.Target
-	if target == "" {
-		target = r.plan.Server.Host
-	}
-	p.options = probe.Options{Interval: pp.Interval, Socket: r.socket()}
-	p.options.Socket.DSCP = pp.DSCP
-	p.series = ProbeSeries{Kind: string(kind), Target: target, Address: addr.String(), Interval: pp.Interval,
-		DSCP: pp.DSCP.String(), Primary: pp.Primary}
-	switch kind {
-	case ICMP:
-		p.transport, err = icmp.Dial(ctx, r.h, addr, p.options)
-	case IRTT:
-		var t *irtt.Transport
-		t, err = irtt.Dial(ctx, r.h, netip.AddrPortFrom(addr, r.plan.Server.IRTTPort), p.options,
-			irtt.Options{Duration: r.plan.Length() + sessionSlack, OpenWait: r.patience()})
-		if err != nil {
-			return p, err
-		}
-		if w := t.Warning(); w != "" {
-			r.notes = append(r.notes, Finding{Code: "irtt_restricted", Severity: Note, Text: "irtt probes: " + w})
-		}
-		p.transport = t
-	case TCP:
-		p.transport, err = tcp.Dial(r.h, netip.AddrPortFrom(addr, r.plan.Server.NetperfPort), p.options)
-	default:
-		err = fmt.Errorf("unknown kind %q", kind)
-	}
+// openAt makes a series ready that goes to an address.
+func (r *run) openAt(ctx context.Context, a askedProbe) (p openProbe, err error) {
+	p.options = probe.Options{Interval: a.plan.Interval, Socket: socket(a.peer.server)}
+	p.options.Socket.DSCP, p.options.Socket.ECN = a.plan.DSCP, a.plan.ECN
+	p.series = ProbeSeries{Kind: string(a.kind), Target: a.target, Address: a.addr.String(), Interval: a.plan.Interval,
+		DSCP: a.plan.DSCP.String(), Primary: a.plan.Primary}
+	p.transport, err = r.newTransport(ctx, a, p.options)
 	return p, err
+}
+
+// newTransport opens the transport of a probe, by its kind. A kind needs a case here, and one in ProbeKind.needs where its server must answer before
+// anything begins.
+func (r *run) newTransport(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
+	switch a.kind {
+	case ICMP:
+		return icmp.Dial(ctx, r.h, a.addr, o)
+	case IRTT:
+		return r.irttProbe(ctx, a, o)
+	case TCP:
+		return tcp.Dial(r.h, netip.AddrPortFrom(a.addr, a.peer.server.NetperfPort), o)
+	}
+	return nil, fmt.Errorf("kind %q can't be carried out", a.kind)
 }
 
 // sessionSlack is what an irtt session lasts beyond the plan: what drains add, and the wait for late replies.
 const sessionSlack = 2 * time.Minute
 
-// target returns the address to probe: the server's own, or the first of another host's, in the server's family where it has one.
-func (r *run) target(ctx context.Context, name string) (netip.Addr, error) {
-	if name == "" || name == r.plan.Server.Host {
-		return r.server, nil
+func (r *run) irttProbe(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
+	t, err := irtt.Dial(ctx, r.h, netip.AddrPortFrom(a.addr, a.peer.server.IRTTPort), o,
+		irtt.Options{Duration: a.plan.Start + a.length + sessionSlack, Length: a.plan.Size, OpenWait: a.peer.patience()})
+	if err != nil {
+		return nil, err
 	}
-	addrs, err := r.resolve(ctx, name, host.FamilyOf(r.server))
-	if err != nil && r.plan.Server.Family == 0 {
-		addrs, err = r.resolve(ctx, name, host.AnyFamily)
+	if w := t.Warning(); w != "" {
+		r.notes = append(r.notes, Finding{Code: "irtt_restricted", Severity: Note, Text: a.plan.Name + " probes: " + w})
+	}
+	return t, nil
+}
+
+// target returns the address to probe: the peer's own, or the first of another host's, in the family that is asked for, else in the peer's
+// family where it has one.
+func (r *run) target(ctx context.Context, pp *ProbePlan, p *peer) (netip.Addr, error) {
+	if pp.Target == "" || pp.Target == p.server.Host && p.err == nil {
+		return p.addr, p.err
+	}
+	family := host.Family(p.family)
+	if family == host.AnyFamily && p.err == nil {
+		family = host.FamilyOf(p.addr)
+	}
+	addrs, err := r.resolve(ctx, pp.Target, family)
+	if err != nil && p.family == 0 {
+		addrs, err = r.resolve(ctx, pp.Target, host.AnyFamily)
 	}
 	if err != nil {
 		return netip.Addr{}, err
@@ -175,15 +233,12 @@ func (r *run) target(ctx context.Context, name string) (netip.Addr, error) {
 	return addrs[0], nil
 }
 
-// patience is how long a host may take to answer before the load: three times the server's TCP handshake, at least a second.
-func (r *run) patience() time.Duration { return min(15*time.Second, max(time.Second, 3*r.info.Setup)) }
-
 // answered reports whether any of a few probes is answered. It closes the transport.
-func (r *run) answered(ctx context.Context, p openProbe) bool {
+func (r *run) answered(ctx context.Context, p openProbe, to *peer) bool {
 	const tries = 3
 	o := p.options
-	o.Interval, o.Deadline = 50*time.Millisecond, r.patience()
-	limited, cancel := host.WithTimeout(ctx, r.h, tries*o.Interval+r.patience())
+	o.Interval, o.Deadline = 50*time.Millisecond, to.patience()
+	limited, cancel := host.WithTimeout(ctx, r.h, tries*o.Interval+o.Deadline)
 	defer cancel()
 	got := false
 	_, _ = probe.Run(limited, limited, r.h, p.transport, o, r.h.Now(), tries, func(s probe.Sample) { got = got || s.Outcome.HasRTT() })

@@ -14,7 +14,8 @@ type Recording struct {
 	Version string    // of the program that made it
 	Started time.Time // wall clock, read once; names the run and times nothing
 	Plan    Plan
-	Path    Path
+	Path    Path   // to the plan's own server
+	Paths   []Path // to further servers, and to further families of one server, in the plan's order
 	Client  HostFacts
 
 	Phases   []Phase
@@ -57,13 +58,15 @@ type Quantity struct {
 
 // Path is what stands between client and server, as the run found it.
 type Path struct {
+	Name    string        `json:"name,omitempty"`   // Server.Name, "" for the plan's own
 	Host    string        `json:"host"`             // the server as the user named it
 	Address string        `json:"address"`          // the address used for all flows and the probes of that target
 	Family  string        `json:"family"`           // "IPv4" or "IPv6"
 	Stack   string        `json:"stack"`            // "kernel", or the lab's name
 	Lab     *LabLink      `json:"lab,omitempty"`    // the emulated link, nil on a real path
 	Server  string        `json:"server,omitempty"` // what the server says it is, "" where it does not: "netserver 2.7"
-	Setup   time.Duration `json:"setup_ns"`         // TCP handshake to the control port
+	Setup   time.Duration `json:"setup_ns"`         // TCP handshake to the control port; 0 where nothing asked for one
+	Error   string        `json:"error,omitempty"`  // why it could not be used, and has no address; "" where it could
 }
 
 // LabLink describes an emulated link: the truth that a run through it can be checked against.
@@ -135,6 +138,8 @@ type Flow struct {
 	Name      string         `json:"name"`  // "download 1"; unique in the run
 	Phase     string         `json:"phase"` // Phase.Name
 	Direction load.Direction `json:"direction"`
+	Group     string         `json:"group,omitempty"`   // as planned, "" for none
+	Address   string         `json:"address,omitempty"` // of the server, "" where it was not reached
 	Started   time.Duration  `json:"started_ns"`
 	// Points are the delivered bytes so far, at the sampler's own times; the first is when the flow first carried data.
 	Points []Point    `json:"-"`
@@ -150,6 +155,7 @@ type Point struct {
 
 // FlowResult is load.Result with its times as offsets from the run's start.
 type FlowResult struct {
+	Due               time.Duration `json:"due_ns,omitempty"` // when the plan wanted it to begin; 0 where it did not come to that
 	Bytes             uint64        `json:"bytes"`
 	CountedBy         load.Counter  `json:"counted_by"`
 	Connected         time.Duration `json:"connected_ns"` // this and the next three are zero with Flowed false

@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/netip"
 	"runtime"
 	"sync"
 	"time"
 
 	"bufferbloat/internal/host"
-	"bufferbloat/load/netperf"
 	"bufferbloat/probe"
 	"bufferbloat/watch"
 )
@@ -49,6 +47,12 @@ func Run(ctx context.Context, plan Plan, o RunOptions) (*Recording, error) {
 		o.Host = host.NewKernel()
 	}
 	r := &run{plan: plan, o: o, h: o.Host}
+	if err := plan.beyond(); err != nil {
+		return nil, fmt.Errorf("the plan can't run: %w", err)
+	}
+	if err := r.checkCongestionControl(ctx); err != nil {
+		return nil, err
+	}
 	if err := r.reach(ctx); err != nil {
 		return nil, err
 	}
@@ -56,20 +60,26 @@ func Run(ctx context.Context, plan Plan, o RunOptions) (*Recording, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer r.closeReady()
+	r.makeReady(ctx, 0)
+	if ctx.Err() != nil {
+		closeProbes(probes)
+		return nil, context.Cause(ctx)
+	}
 	return r.measure(ctx, probes)
 }
 
 // run is one run under way.
 type run struct {
-	plan   Plan
-	o      RunOptions
-	h      host.Host
-	server netip.Addr         // the one address that all flows, and the probes of the server, use
-	info   netperf.ServerInfo // what the server said of itself
-	notes  []Finding          // found before the recording began
-	start  time.Time
-	rec    *recorder
-	at     progress
+	plan  Plan
+	o     RunOptions
+	h     host.Host
+	peers []*peer    // the plan's own server first
+	notes []Finding  // found before the recording began
+	ready []openFlow // of the next load; nil where they are opened when it begins
+	start time.Time
+	rec   *recorder
+	at    progress
 }
 
 // offset puts a time of the host's clock on the run's time base.
@@ -93,8 +103,7 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	}
 	r.rec.put(&entry{Head: &head{
 		Schema: FileSchema, Version: r.o.Version, Started: started.Round(0), Plan: r.plan, Client: r.facts(),
-		Path: Path{Host: r.plan.Server.Host, Address: r.server.String(), Family: host.FamilyOf(r.server).String(), Stack: r.h.Name(),
-			Lab: r.o.Lab, Server: r.info.Name, Setup: r.info.Setup},
+		Path: r.path(r.peers[0]), Paths: r.paths(),
 	}})
 	for _, f := range r.notes {
 		r.rec.put(&entry{Finding: &f})
@@ -134,12 +143,22 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 
 // probe runs one series: it sends until sending is done, listens for a while after it, and gives up at once when ctx is done.
 func (r *run) probe(ctx, sending context.Context, p openProbe) *seriesEnd {
-	tally, err := probe.Run(ctx, sending, r.h, p.transport, p.options, r.start, 0, func(s probe.Sample) { r.rec.sample(p.series.Name, s) })
+	start := r.start.Add(p.planned.Start)
+	tally, err := probe.Run(ctx, sending, r.h, p.transport, p.options, start, p.planned.count(), func(s probe.Sample) {
+		s.Due += p.planned.Start // both are counted from the series' own start
+		s.Sent += p.planned.Start
+		r.rec.sample(p.series.Name, s)
+	})
 	e := &seriesEnd{Series: p.series.Name, Tally: tally}
 	if err != nil && ctx.Err() == nil {
 		e.Error = err.Error()
 	}
 	return e
+}
+
+// count is how many probes are due in a series, 0 for all until the run's end.
+func (p *ProbePlan) count() uint64 {
+	return uint64((p.Length + p.Interval - 1) / p.Interval)
 }
 
 // keep writes out each second what came in, and reads the host's CPU times.
@@ -169,7 +188,7 @@ func (r *run) keep(ctx context.Context) {
 // phases runs the plan's phases one after the other, until ctx is done.
 func (r *run) phases(ctx context.Context) {
 	var loaded time.Duration // when the last load began
-	for _, ph := range r.plan.Phases {
+	for i, ph := range r.plan.Phases {
 		if ctx.Err() != nil {
 			return
 		}
@@ -184,6 +203,7 @@ func (r *run) phases(ctx context.Context) {
 		case Drain:
 			r.rec.flush()
 			r.sleep(ctx, began.Add(ph.Length+min(r.rec.highestRTT(loaded), maxDrain)))
+			r.makeReady(ctx, i+1)
 		default:
 			r.sleep(ctx, began.Add(ph.Length))
 		}
@@ -192,6 +212,23 @@ func (r *run) phases(ctx context.Context) {
 		p.From, p.To = r.rec.window(p)
 		r.rec.put(&entry{Phase: &p})
 		r.at.finish(r.h.Now())
+	}
+}
+
+// makeReady opens the flows of the next load, from phase i on, where nothing but baselines comes before it: a load then begins when it is due, and
+// no baseline sees its flows opened.
+func (r *run) makeReady(ctx context.Context, i int) {
+	const longest = time.Minute // that a server is to hold flows ready
+	var ahead time.Duration
+	for _, ph := range r.plan.Phases[min(i, len(r.plan.Phases)):] {
+		switch {
+		case ph.Kind == Load && ahead <= longest && ctx.Err() == nil:
+			r.ready = r.openFlows(ctx, ph, ahead)
+			return
+		case ph.Kind != Idle && ph.Kind != After:
+			return
+		}
+		ahead += ph.Length
 	}
 }
 
