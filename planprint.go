@@ -2,9 +2,12 @@ package bufferbloat
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
+
+	"bufferbloat/internal/host"
 )
 
 // String lists the plan's servers, phases, flows and probes with their marks, start and end, a line each. Times are those of the run, as planned.
@@ -108,7 +111,11 @@ func (p *Plan) usesIPerf3() bool {
 }
 
 func (s *Server) text(iperf3 bool) string {
-	out := fmt.Sprintf("%s, netperf port %d, irtt port %d", quoteOdd(s.Host), s.NetperfPort, s.IRTTPort)
+	out := quoteOdd(s.Host)
+	if a, err := netip.ParseAddr(s.Host); err == nil && s.Family == 0 {
+		out += fmt.Sprintf(", %v", host.FamilyOf(a))
+	}
+	out += fmt.Sprintf(", netperf port %d, irtt port %d", s.NetperfPort, s.IRTTPort)
 	if iperf3 {
 		out += fmt.Sprintf(", iperf3 port %d", s.IPerf3Port)
 	}

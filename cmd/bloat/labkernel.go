@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,8 +207,8 @@ func carrierText(facts kernel.Facts) string {
 	return text
 }
 
-// speedtestInKernelLab carries out plan from the client's end of a lab that is built around this process.
-func (a *app) speedtestInKernelLab(ctx context.Context, f *labFlags, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
+// runInKernelLab carries out plan from the client's end of a lab that is built around this process.
+func (a *app) runInKernelLab(ctx context.Context, f *labFlags, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	in, err := a.buildLab(ctx, "", f.realTime, func(s syscall.Signal) {
@@ -228,9 +229,13 @@ func (a *app) speedtestInKernelLab(ctx context.Context, f *labFlags, plan buffer
 	o.Lab = labLink(d)
 	if !in.Facts().Names {
 		plan.Server.Host = kernel.ServerIPv4.String()
+		for i := range plan.Others {
+			plan.Others[i].Host = plan.Server.Host
+		}
 	}
-	if plan.Server.Family == 0 {
-		plan.Server.Family = 4 // as the other carriers do, so that the same payload fits into a packet
+	plan.Server.Family = cmp.Or(plan.Server.Family, 4) // as the other carriers do, so that the same payload fits into a packet
+	for i := range plan.Others {
+		plan.Others[i].Family = cmp.Or(plan.Others[i].Family, 4)
 	}
 	o.Doubts = func() []bufferbloat.Finding { return kernelDoubts(in.Stats()) }
 	rec, err := bufferbloat.Run(ctx, plan, o)

@@ -64,8 +64,11 @@ type app struct {
 func (a *app) run(ctx context.Context, args []string) int {
 	a.argv = args
 	words := args[1:]
-	if name := filepath.Base(args[0]); name == "speedtest" || name == "speedtest.sh" {
+	switch name := filepath.Base(args[0]); name {
+	case "speedtest", "speedtest.sh":
 		words = append([]string{"speedtest"}, words...)
+	case "rrul":
+		words = append([]string{"rrul"}, words...)
 	}
 	root := a.command()
 	root.SetArgs(words)
@@ -148,7 +151,7 @@ func (a *app) command() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(a.speedtestCommand(), a.serveCommand(), a.labCommand(), a.showCommand(), a.plotCommand(), a.compareCommand(), a.serversCommand(), &cobra.Command{
+	root.AddCommand(a.speedtestCommand(), a.serveCommand(), a.labCommand(), a.showCommand(), a.plotCommand(), a.compareCommand(), a.serversCommand(), a.runCommand(), a.rrulCommand(), a.listCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		Run: func(*cobra.Command, []string) { fmt.Fprintf(a.stdout, "bloat %s\n", a.version) },
 	})

@@ -21,7 +21,7 @@ func (k *keeper) Write(p []byte) (int, error) {
 }
 
 // keepForPage has the run's recording kept for the page, if there is to be one, and makes sure of the page's file before anything is measured.
-func (f *speedtestFlags) keepForPage(o *bufferbloat.RunOptions) (*keeper, error) {
+func (f *measureFlags) keepForPage(o *bufferbloat.RunOptions) (*keeper, error) {
 	if f.page == "" {
 		return nil, nil
 	}
@@ -42,7 +42,7 @@ func (f *speedtestFlags) keepForPage(o *bufferbloat.RunOptions) (*keeper, error)
 }
 
 // writePage writes the page of a run that is over, if there is to be one.
-func (f *speedtestFlags) writePage(rec *bufferbloat.Recording, result *report.Result, k *keeper) error {
+func (f *measureFlags) writePage(rec *bufferbloat.Recording, result *report.Result, k *keeper) error {
 	if k == nil {
 		return nil
 	}

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		stop()
 		os.Exit(status)
 	}
-	testscript.Main(m, map[string]func(){"bloat": command, "speedtest": command})
+	testscript.Main(m, map[string]func(){"bloat": command, "speedtest": command, "rrul": command})
 }
 
 // TestScripts runs the commands as a user meets them: streams and exit status included. Besides testscript's own, a script has

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"bufferbloat"
+	"bufferbloat/internal/host"
+	"bufferbloat/report"
+	"bufferbloat/report/grade"
+	"bufferbloat/servers/lab"
+	"bufferbloat/servers/lab/kernel"
+)
+
+// measureFlags are the flags of all commands that carry out a plan.
+type measureFlags struct {
+	four, six                        bool
+	passphrase                       string
+	source, device                   string
+	port, irttPort, iperf3Port, data uint16
+
+	format  string
+	json    bool
+	output  string
+	against string
+	page    string
+	dryRun  bool
+	grades  bool
+
+	lab       labFlags
+	directory directoryFlags
+}
+
+// registerServer registers the flags that say how to get to the server.
+func (f *measureFlags) registerServer(flags *pflag.FlagSet) {
+	flags.BoolVarP(&f.four, "ipv4", "4", false, "use IPv4")
+	flags.BoolVarP(&f.six, "ipv6", "6", false, "use IPv6")
+	flags.StringVarP(&f.passphrase, "passphrase", "Z", "", "passphrase of the server")
+	flags.StringVar(&f.device, "interface", "", "network device to send through")
+	flags.StringVar(&f.source, "source", "", "local address to send from")
+	flags.Uint16Var(&f.port, "port", 12865, "control port of the netperf server")
+	flags.Uint16Var(&f.data, "data-port", 0, "the server's port for data; 0 lets it choose")
+	flags.Uint16Var(&f.irttPort, "irtt-port", 2112, "port of the irtt server")
+}
+
+// registerOutput registers the flags that say what becomes of the result, and those of the lab.
+func (f *measureFlags) registerOutput(flags *pflag.FlagSet, format string) {
+	flags.StringVar(&f.format, "format", format, formatNames)
+	flags.BoolVar(&f.json, "json", false, "the same as --format json")
+	flags.BoolVar(&f.grades, "grades", false, "show also what others' grading schemes say of the result")
+	flags.StringVarP(&f.output, "output", "o", "", "keep the recording in this file")
+	flags.StringVar(&f.against, "against", "", "compare with an earlier run: a recording, a JSON result or any file that bloat show reads")
+	flags.StringVar(&f.page, "html", "", "write a page to this file: tables, pictures, charts, and the recording in it")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and send nothing")
+	f.directory.registerRun(flags)
+	f.lab.register(flags)
+}
+
+// servers returns the servers at hosts; in a lab, which has one host to load, n times that one.
+func (f *measureFlags) servers(hosts []string, n int) ([]bufferbloat.Server, error) {
+	switch {
+	case f.four && f.six:
+		return nil, errors.New("-4 and -6 exclude each other")
+	case f.lab.on() && len(hosts) > 0:
+		return nil, errors.New("--lab has its own server; leave out -H")
+	case !f.lab.on() && len(hosts) == 0:
+		return nil, errors.New("name a server with -H HOST, or use --lab to measure an emulated link on this machine")
+	}
+	if err := f.lab.check(); err != nil {
+		return nil, err
+	}
+	common := bufferbloat.Server{NetperfPort: f.port, IRTTPort: f.irttPort, IPerf3Port: f.iperf3Port, DataPort: f.data, Interface: f.device}
+	if f.four {
+		common.Family = 4
+	}
+	if f.six {
+		common.Family = 6
+	}
+	if f.source != "" {
+		source, err := netip.ParseAddr(f.source)
+		if err != nil {
+			return nil, fmt.Errorf("--source %q: want an address of this host", f.source)
+		}
+		common.Source = source
+	}
+	if f.lab.on() {
+		for range n {
+			hosts = append(hosts, lab.Name)
+		}
+	}
+	var list []bufferbloat.Server
+	for _, host := range hosts {
+		s := common
+		s.Host = host
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// writer returns what writes a result in the format asked for.
+func (f *measureFlags) writer() (func(*opened, io.Writer) error, error) {
+	if f.json {
+		f.format = "json"
+	}
+	if f.grades && !people(f.format) && f.format != "json" {
+		return nil, errors.New("--grades goes with the formats speedtest, table, markdown and json")
+	}
+	return resultWriter(f.format)
+}
+
+// measure carries out a plan and prints the result. With announced, the plan's text goes to stderr before anything is sent.
+func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Plan, announced bool) error {
+	write, err := f.writer()
+	if err != nil {
+		return &usageError{err}
+	}
+	if f.dryRun {
+		return a.printPlan(plan, f.format == "json")
+	}
+	var before *report.Result
+	if f.against != "" {
+		if before, err = openResult(f.against); err != nil {
+			return &usageError{fmt.Errorf("--against: %w", err)}
+		}
+	}
+	if over, err := a.leaveToLab(ctx, f); over {
+		return err
+	}
+	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase, Progress: a.progress}
+	if f.output != "" {
+		file, err := openOutput(f.output)
+		if err != nil {
+			return &usageError{fmt.Errorf("-o: %w", err)}
+		}
+		defer file.Close()
+		o.File = file
+	}
+	kept, err := f.keepForPage(&o)
+	if err != nil {
+		return &usageError{err}
+	}
+	if !f.lab.on() {
+		if err := a.usePublicServers(ctx, &f.directory, &plan, ""); err != nil {
+			return err
+		}
+	}
+	if announced {
+		fmt.Fprint(a.stderr, plan.String())
+	}
+	rec, err := a.runner(f)(ctx, plan, o)
+	if rec == nil {
+		return err
+	}
+	if err != nil {
+		rec.Findings = append(rec.Findings, bufferbloat.Finding{Code: "recording_not_whole", Severity: bufferbloat.Weakens,
+			Text: fmt.Sprintf("the recording that was to be kept is not whole: %v; this result is", err)})
+	}
+	result := a.judge(ctx, f, rec)
+	if err := f.writePage(rec, result, kept); err != nil {
+		a.complain(err)
+	}
+	if before != nil {
+		result.Improved = report.Improvement(before, result)
+	}
+	if err := write(&opened{result, rec}, a.stdout); err != nil || before == nil {
+		return err
+	}
+	return a.compared(result.Improved, f.format)
+}
+
+// planOf makes a plan of hosts. Where they are "best", that is replaced by the nearest public server that may be used.
+func (a *app) planOf(ctx context.Context, f *measureFlags, hosts []string, make func() (bufferbloat.Plan, error)) (bufferbloat.Plan, error) {
+	plan, err := make()
+	switch {
+	case err != nil:
+		return plan, &usageError{err}
+	case !slices.Contains(hosts, bestServer):
+		return plan, nil
+	case len(hosts) > 1:
+		return plan, &usageError{errors.New("-H best is one server; name the others")}
+	case f.dryRun:
+		return plan, &usageError{errors.New("-H best asks the servers how far they are, and --dry-run sends nothing: name the server")}
+	}
+	var load time.Duration
+	for _, ph := range plan.Phases {
+		if ph.Kind == bufferbloat.Load {
+			load += ph.Length
+		}
+	}
+	best, err := a.chooseBest(ctx, &f.directory, bestOptions{protocol: "netperf", family: host.Family(plan.Server.Family), passphrase: f.passphrase != "", load: load,
+		socket: host.Options{Source: plan.Server.Source, Interface: plan.Server.Interface}})
+	if err != nil {
+		return plan, err
+	}
+	hosts[0], f.port = *best.Entry.Host, best.Port
+	if port, ok := best.Entry.PortOf("irtt"); ok {
+		f.irttPort = port
+	}
+	if plan, err = make(); err != nil {
+		return plan, &usageError{err}
+	}
+	return plan, nil
+}
+
+// runner returns what carries out a plan: on the kernel's network, or on an emulated link.
+func (a *app) runner(f *measureFlags) func(context.Context, bufferbloat.Plan, bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
+	if a.part != clientPart {
+		return f.lab.run
+	}
+	return func(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
+		return a.runInKernelLab(ctx, &f.lab, plan, o)
+	}
+}
+
+// judge makes the result of a recording, and the exit status.
+func (a *app) judge(ctx context.Context, f *measureFlags, rec *bufferbloat.Recording) *report.Result {
+	result := report.New(rec)
+	if s := a.interruptedBy; rec.Stopped != "" && (s != nil || errors.As(context.Cause(ctx), &s)) {
+		result.Signal = int(s.signal)
+	}
+	a.status = result.Status()
+	if f.grades {
+		result.Grades = grade.All(result)
+	}
+	return result
+}
+
+// compared prints the comparison with an earlier run: below a result for people, and beside a document that has no room for it.
+func (a *app) compared(m *report.Improved, format string) error {
+	switch {
+	case format == "json":
+		return nil // it is in the document
+	case !people(format):
+		return m.WriteText(a.stderr)
+	}
+	fmt.Fprintln(a.stdout)
+	return m.WriteText(a.stdout)
+}
+
+// leaveToLab carries out what is to be done by another part of a kernel lab than its client's, and reports whether that was all.
+func (a *app) leaveToLab(ctx context.Context, f *measureFlags) (over bool, err error) {
+	switch {
+	case !f.lab.on() || f.lab.carrier == processCarrier || a.part == clientPart:
+		return false, nil
+	case a.part == serverPart:
+		return true, a.serveLab(ctx, f.port, f.irttPort)
+	case a.part == linkPart:
+		return true, f.lab.forwardLab(ctx)
+	}
+	if _, err := f.lab.links(); err != nil {
+		return true, &usageError{err}
+	}
+	err = a.enterLab(ctx, func(*kernel.Inside) {}, false)
+	if missing := (*kernel.MissingError)(nil); f.lab.carrier == autoCarrier && errors.As(err, &missing) {
+		f.lab.why = fmt.Sprintf(" (kernel TCP: %v)", missing)
+		return false, nil
+	}
+	return true, err
+}
+
+// printPlan prints what would be sent.
+func (a *app) printPlan(plan bufferbloat.Plan, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(a.stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(map[string]any{"schema": "bloat/plan/1", "version": a.version, "plan": plan})
+	}
+	_, err := fmt.Fprint(a.stdout, plan.String())
+	return err
+}
