@@ -50,6 +50,13 @@ func (r *Recording) judgeFlows(stopped string) (found []Finding) {
 			found = append(found, Finding{"streams_ragged", Weakens, ph.Name,
 				"at no time did all streams carry data; the latency is that of the time in which three quarters of them did"})
 		}
+		if none, apart := r.apart(ph); apart {
+			text := "by plan the streams run at different times: the latency of the load is that of all the time in which it stood, and the rate of each stream that of its own time"
+			if none >= time.Second {
+				text += fmt.Sprintf("; for %v of it none ran", none.Round(100*time.Millisecond))
+			}
+			found = append(found, Finding{"streams_staggered", Note, ph.Name, text})
+		}
 		for _, d := range []load.Direction{load.Download, load.Upload} {
 			var all, failed int
 			var errs, warnings []string

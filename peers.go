@@ -260,7 +260,7 @@ func (r *run) peer(name string, family int) *peer {
 
 // path describes a peer for the recording.
 func (r *run) path(p *peer) Path {
-	out := Path{Name: p.server.Name, Host: p.server.Host, Stack: r.h.Name(), Server: p.info.Name, Setup: p.info.Setup}
+	out := Path{Name: p.server.Name, Host: p.server.Host, Stack: r.h.Name(), Lab: r.o.Lab, Server: p.info.Name, Setup: p.info.Setup}
 	if p.err != nil {
 		out.Error = p.err.Error()
 		return out

@@ -24,6 +24,21 @@ type openProbe struct {
 	transport probe.Transport
 }
 
+// remark records what a transport knows of its series beside samples and tally.
+func (p *openProbe) remark(r *recorder) {
+	t, ok := p.transport.(interface{ Remarks() []probe.Remark })
+	if !ok {
+		return
+	}
+	for _, m := range t.Remarks() {
+		severity := Note
+		if m.Weakens {
+			severity = Weakens
+		}
+		r.put(&entry{Finding: &Finding{Code: m.Code, Severity: severity, Text: p.series.Name + " probes: " + m.Text}})
+	}
+}
+
 func closeProbes(open []openProbe) {
 	for _, p := range open {
 		p.transport.Close()

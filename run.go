@@ -129,6 +129,9 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	for _, e := range ends {
 		r.rec.put(&entry{SeriesEnd: e})
 	}
+	for _, p := range probes {
+		p.remark(r.rec)
+	}
 	stopped := ""
 	if ctx.Err() != nil {
 		stopped = context.Cause(ctx).Error()
