@@ -1,0 +1,280 @@
+// Package web is a small HTTP/1.1 server for the lab: objects of any size that a client names, over TCP or TLS.
+package web
+
+import (
+	"bufio"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	randv2 "math/rand/v2"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"bufferbloat/internal/host"
+	wire "bufferbloat/internal/wire/http"
+)
+
+// The ports of HTTP and HTTPS.
+const (
+	Port    = 80
+	TLSPort = 443
+)
+
+// Limits of Options where they are 0, and of what a client may ask for.
+const (
+	MaxConnections = 1024
+	MaxTime        = time.Hour
+	MaxObject      = 1 << 40 // bytes, of a GET or a POST
+	rootObject     = 1000    // bytes of what "/" is
+	idleTime       = 10 * time.Second
+)
+
+// Options are the settings of a Server. The zero value is useful.
+type Options struct {
+	TLS            *tls.Config   // nil for plain HTTP; SelfSigned makes one
+	MaxConnections int           // at the same time; more are closed at once. 0 means MaxConnections
+	MaxTime        time.Duration // that a connection may last; 0 means MaxTime
+	// Ready is called once when all addresses are listened at, with their ports. nil is fine.
+	Ready func(at []netip.AddrPort)
+}
+
+// Server answers GET and HEAD of / with 1000 bytes and of /bytes/N with N bytes that do not compress, POST and PUT of any path by taking the body in, and
+// everything else with 404 or 405. A connection is kept for further requests unless the client wants it closed, and ends after 10 s in which neither side
+// moved a byte.
+type Server struct {
+	Options Options
+}
+
+// Serve answers until ctx is done, and then returns nil. It fails where it can't listen. All connections have ended when it returns.
+func (s *Server) Serve(ctx context.Context, h host.Host, at ...netip.AddrPort) error {
+	v := &service{options: s.Options, clock: h, block: block()}
+	if v.options.MaxConnections == 0 {
+		v.options.MaxConnections = MaxConnections
+	}
+	if v.options.MaxTime == 0 {
+		v.options.MaxTime = MaxTime
+	}
+	v.slots = make(chan struct{}, v.options.MaxConnections)
+	var listeners []net.Listener
+	closeAll := sync.OnceFunc(func() {
+		for _, l := range listeners {
+			l.Close()
+		}
+	})
+	defer closeAll()
+	var listening []netip.AddrPort
+	for _, a := range at {
+		l, err := h.ListenTCP(ctx, a, host.Options{})
+		if err != nil {
+			return fmt.Errorf("web server: %w", err)
+		}
+		listeners = append(listeners, l)
+		listening = append(listening, l.Addr().(*net.TCPAddr).AddrPort())
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	defer context.AfterFunc(ctx, closeAll)()
+	for _, l := range listeners {
+		group.Go(func() error { return v.accept(ctx, l, group) })
+	}
+	if s.Options.Ready != nil {
+		s.Options.Ready(listening)
+	}
+	return group.Wait()
+}
+
+// block returns bytes that no link compresses.
+func block() []byte {
+	b := make([]byte, 16<<10)                    // with a slow link's idle time in mind, and as much as a TLS record holds
+	_, _ = randv2.NewChaCha8([32]byte{}).Read(b) // never fails
+	return b
+}
+
+// service is one Serve.
+type service struct {
+	options Options
+	clock   host.Clock
+	slots   chan struct{}
+	block   []byte
+}
+
+// maxErrors is how many errors of a listener in a row are taken, with a pause after each, before it is held for broken.
+const maxErrors = 100
+
+func (v *service) accept(ctx context.Context, l net.Listener, group *errgroup.Group) error {
+	for failures := 0; ; {
+		c, err := l.Accept()
+		switch {
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			if err == nil {
+				c.Close()
+			}
+			return nil
+		case err != nil: // no descriptor left, most likely: it passes
+			if failures++; failures >= maxErrors {
+				return fmt.Errorf("web server: %w", err)
+			}
+			if v.clock.SleepUntil(ctx, v.clock.Now().Add(10*time.Millisecond)) != nil {
+				return nil
+			}
+			continue
+		}
+		failures = 0
+		select {
+		case v.slots <- struct{}{}:
+		default:
+			c.Close()
+			continue
+		}
+		group.Go(func() error {
+			defer func() { <-v.slots }()
+			v.serve(ctx, c)
+			return nil
+		})
+	}
+}
+
+// serve answers the requests of one connection. What goes wrong in it is the client's business, who sees how it ends.
+func (v *service) serve(ctx context.Context, c net.Conn) {
+	ctx, cancel := host.WithTimeout(ctx, v.clock, v.options.MaxTime)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	defer c.Close()
+	var stream net.Conn = &patient{Conn: c, clock: v.clock}
+	if v.options.TLS != nil {
+		t := tls.Server(stream, v.options.TLS)
+		if t.Handshake() != nil {
+			return
+		}
+		defer t.CloseWrite() // before the connection closes
+		stream = t
+	}
+	r := bufio.NewReader(stream)
+	for ctx.Err() == nil {
+		q, err := wire.ReadRequest(r)
+		var format *wire.FormatError
+		if errors.As(err, &format) {
+			bad := wire.Response{Status: 400, Reason: "Bad Request", Close: true}
+			_, _ = stream.Write(bad.AppendTo(nil, ""))
+		}
+		if err != nil || v.answer(stream, r, &q) != nil || q.Close {
+			return
+		}
+	}
+}
+
+// answer answers one request; an error ends the connection.
+func (v *service) answer(w io.Writer, r *bufio.Reader, q *wire.Request) error {
+	p := wire.Response{Status: 200, Reason: "OK", Close: q.Close}
+	body := int64(0)
+	if q.Length > MaxObject {
+		p.Status, p.Reason, p.Close = 413, "Content Too Large", true
+	} else if _, err := io.CopyN(io.Discard, r, q.Length); err != nil {
+		return err
+	}
+	switch {
+	case p.Status != 200:
+	case q.Method == "POST" || q.Method == "PUT":
+	case q.Method != "GET" && q.Method != "HEAD":
+		p.Status, p.Reason = 405, "Method Not Allowed"
+	default:
+		if n, ok := size(q.Target); ok {
+			body = n
+		} else {
+			p.Status, p.Reason = 404, "Not Found"
+		}
+	}
+	p.Length = body
+	if q.Method == "HEAD" {
+		body = 0
+	}
+	// The first bytes go out with the head, as other servers do: a small object is then one segment, and one TLS record.
+	head := p.AppendTo(make([]byte, 0, 4<<10), "application/octet-stream")
+	first := min(body, int64(cap(head)-len(head)))
+	if _, err := w.Write(append(head, v.block[:first]...)); err != nil {
+		return err
+	}
+	for left := body - first; left > 0; {
+		n, err := w.Write(v.block[:min(left, int64(len(v.block)))])
+		if err != nil {
+			return err
+		}
+		left -= int64(n)
+	}
+	if p.Close {
+		q.Close = true
+	}
+	return nil
+}
+
+// size returns the length of the object at target, or false where there is none.
+func size(target string) (int64, bool) {
+	path, _, _ := strings.Cut(target, "?")
+	if path == "/" {
+		return rootObject, true
+	}
+	digits, ok := strings.CutPrefix(path, "/bytes/")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	return int64(n), err == nil && n <= MaxObject
+}
+
+// patient is a connection whose every read and write has idleTime to move a byte.
+type patient struct {
+	net.Conn
+	clock host.Clock
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	_ = p.SetReadDeadline(p.clock.Now().Add(idleTime)) // where it fails, so does Read
+	return p.Conn.Read(b)
+}
+
+func (p *patient) Write(b []byte) (int, error) {
+	_ = p.SetWriteDeadline(p.clock.Now().Add(idleTime))
+	return p.Conn.Write(b)
+}
+
+// SelfSigned returns the settings of a TLS server with a new key and a certificate of its own for names, which may be addresses, and the roots by which a
+// client knows it. The certificate is valid by clock, which the server keeps to.
+func SelfSigned(clock host.Clock, names ...string) (*tls.Config, *x509.CertPool, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a key: %w", err)
+	}
+	now := clock.Now()
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bloat lab"}, NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true, IsCA: true}
+	for _, name := range names {
+		if a, err := netip.ParseAddr(name); err == nil {
+			c.IPAddresses = append(c.IPAddresses, a.AsSlice())
+		} else {
+			c.DNSNames = append(c.DNSNames, name)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, public, private)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the certificate: %w", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(leaf)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private, Leaf: leaf}}, Time: clock.Now, MinVersion: tls.VersionTLS12}, roots, nil
+}

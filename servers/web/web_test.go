@@ -1,0 +1,111 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"bufferbloat/internal/host"
+)
+
+// serve runs a server on loopback until the test's end.
+func serve(t *testing.T, o Options) netip.AddrPort {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	at := make(chan netip.AddrPort, 1)
+	o.Ready = func(list []netip.AddrPort) { at <- list[0] }
+	var g errgroup.Group
+	g.Go(func() error {
+		s := Server{Options: o}
+		return s.Serve(ctx, host.NewKernel(), netip.MustParseAddrPort("127.0.0.1:0"))
+	})
+	t.Cleanup(func() {
+		cancel()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return <-at
+}
+
+// The standard library's client is a stranger to our wire package.
+func TestAStockClientIsServed(t *testing.T) {
+	config, roots, err := SelfSigned(host.NewKernel(), "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	defer client.CloseIdleConnections()
+	for _, base := range []string{fmt.Sprintf("http://%v", serve(t, Options{})), fmt.Sprintf("https://%v", serve(t, Options{TLS: config}))} {
+		for _, c := range []struct {
+			method, path string
+			status       int
+			length       int64
+		}{
+			{"GET", "/", 200, 1000}, {"GET", "/bytes/0", 200, 0}, {"GET", "/bytes/1?x=y", 200, 1}, {"GET", "/bytes/1000000", 200, 1_000_000}, {"HEAD", "/bytes/77", 200, 77},
+			{"GET", "/bytes/", 404, 0}, {"GET", "/bytes/-1", 404, 0}, {"GET", "/bytes/99999999999999999999", 404, 0}, {"GET", "/x", 404, 0}, {"DELETE", "/", 405, 0},
+			{"POST", "/", 200, 0}, {"PUT", "/any", 200, 0},
+		} {
+			var body io.Reader
+			if c.method == "POST" || c.method == "PUT" {
+				body = bytes.NewReader(make([]byte, 100_000))
+			}
+			q, err := http.NewRequestWithContext(t.Context(), c.method, base+c.path, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := client.Do(q)
+			if err != nil {
+				t.Errorf("%s %s: %v", c.method, c.path, err)
+				continue
+			}
+			n, err := io.Copy(io.Discard, p.Body)
+			p.Body.Close()
+			if c.method == "HEAD" {
+				n = p.ContentLength
+			}
+			if err != nil || p.StatusCode != c.status || n != c.length {
+				t.Errorf("%s %s: status %d with %d bytes, %v; want %d with %d", c.method, c.path, p.StatusCode, n, err, c.status, c.length)
+			}
+		}
+	}
+}
+
+func TestTooManyConnectionsAndNonsenseEnd(t *testing.T) {
+	at := serve(t, Options{MaxConnections: 1}).String()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		return c
+	}
+	first := dial()
+	fmt.Fprint(first, "GET /bytes/3 HTTP/1.1\r\n\r\n")
+	b := make([]byte, 1000)
+	if n, err := first.Read(b); err != nil || !strings.HasPrefix(string(b[:n]), "HTTP/1.1 200 OK\r\n") {
+		t.Fatalf("%q, %v", b[:n], err)
+	}
+	second := dial()
+	if n, err := second.Read(b); err == nil {
+		t.Errorf("a second connection is told %q", b[:n])
+	}
+	second.Close()
+	fmt.Fprint(first, "nonsense\r\n\r\n")
+	got, _ := io.ReadAll(first)
+	if !strings.HasPrefix(string(got), "HTTP/1.1 400 Bad Request\r\n") {
+		t.Errorf("nonsense is answered by %q", got)
+	}
+	first.Close()
+}
