@@ -1,0 +1,153 @@
+// Package pace sends at a rate: blocks into a connection, or datagrams on a schedule that waits for nobody.
+//
+// Its schedule is as fine as the clock's SleepUntil, which on the kernel is about a millisecond: what falls due within one leaves
+// back to back.
+package pace
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"bufferbloat/internal/bitrate"
+	"bufferbloat/internal/host"
+	"bufferbloat/internal/pump"
+)
+
+// Blocks say how blocks are sent into a connection. Size must be set.
+type Blocks struct {
+	Size  int             // bytes of a block
+	Rate  bitrate.Bitrate // 0 is no limit
+	Burst int             // blocks between two looks at the pace; 0 means 1
+	// Claim is asked for leave before each block. Once it says no, sending is over. Several senders may share one. nil gives leave always.
+	Claim func() bool
+	Until time.Time     // end at this time of the host's clock; the zero time is no bound
+	Idle  time.Duration // end once no byte has moved for so long; 0 is no bound
+}
+
+// maxDebt is how far behind its schedule a sender may fall and still make up for it.
+const maxDebt = 100 * time.Millisecond
+
+// Send sends blocks until an end of b, of ctx or of the connection. Everything else is as with pump.Send, which it calls for each block; its
+// End is Full where Claim said no.
+func Send(ctx context.Context, clock host.Clock, c net.Conn, n *pump.Counter, b Blocks) (pump.Outcome, error) {
+	if b.Rate <= 0 && b.Claim == nil {
+		return pump.Send(ctx, clock, c, n, pump.Options{Until: b.Until, Idle: b.Idle})
+	}
+	var out pump.Outcome
+	s := schedule{start: clock.Now(), rate: b.Rate, size: b.Size}
+	burst := uint64(max(1, b.Burst))
+	for k := uint64(0); ; k++ {
+		if b.Rate > 0 && k%burst == 0 {
+			due := s.due(k)
+			if debt := clock.Now().Sub(due); debt > maxDebt {
+				s.start = s.start.Add(debt - maxDebt)
+			}
+			if !b.Until.IsZero() && due.After(b.Until) {
+				due = b.Until
+			}
+			if clock.SleepUntil(ctx, due) != nil {
+				out.End = pump.Stopped
+				return out, context.Cause(ctx)
+			}
+		}
+		if b.Claim != nil && !b.Claim() {
+			out.End = pump.Full
+			return out, nil
+		}
+		got, err := pump.Send(ctx, clock, c, n, pump.Options{Until: b.Until, Idle: b.Idle, Limit: uint64(b.Size)})
+		out.Bytes += got.Bytes
+		out.Calls += got.Calls
+		if out.First.IsZero() {
+			out.First = got.First
+		}
+		if !got.Last.IsZero() {
+			out.Last = got.Last
+		}
+		if got.End != pump.Full {
+			out.End = got.End
+			return out, err
+		}
+	}
+}
+
+// schedule says when each block is due.
+type schedule struct {
+	start time.Time
+	rate  bitrate.Bitrate
+	size  int
+}
+
+// due returns when block k is to be sent, without an error that adds up: a float64 holds nanoseconds to the unit for a hundred days.
+func (s schedule) due(k uint64) time.Time {
+	return s.start.Add(time.Duration(float64(k) * float64(s.size) * 8e9 / float64(s.rate)))
+}
+
+// Datagrams say how datagrams are sent. Size and Rate must be set.
+type Datagrams struct {
+	Size  int             // bytes of payload, which is what Rate counts
+	Rate  bitrate.Bitrate // more than 0
+	Burst int             // datagrams that are due at once; 0 means 1
+	Claim func() bool     // as in Blocks
+	Until time.Time       // must be set
+}
+
+// Sent is what became of a schedule of datagrams.
+type Sent struct {
+	Sent     uint64        // handed to the stack
+	Unsent   uint64        // refused by the stack's full queue
+	Skipped  uint64        // left out, since by the time that this host came to them they would have been a burst
+	Lateness time.Duration // the most that one left behind its time
+	First    time.Time     // and Last: when the first and the last one left; zero where none did
+	Last     time.Time
+	Full     bool // Claim said no
+}
+
+// maxBurst is how late a datagram may leave: what is later is left out, so that the load stays what it was meant to be.
+const maxBurst = 20 * time.Millisecond
+
+// SendDatagrams calls send for each datagram when it is due, with its number, counted from 1 without gaps, and the time. send returns an error
+// that wraps host.ErrNoBuffer for a datagram that was not sent; any other error ends it, as the end of ctx does, with what was sent until then.
+func SendDatagrams(ctx context.Context, clock host.Clock, d Datagrams, send func(seq uint64, now time.Time) error) (Sent, error) {
+	var out Sent
+	s := schedule{start: clock.Now(), rate: d.Rate, size: d.Size}
+	burst := uint64(max(1, d.Burst))
+	now := s.start
+	for k := uint64(0); ; k++ {
+		due := s.due(k - k%burst)
+		if !due.Before(d.Until) {
+			return out, clock.SleepUntil(ctx, d.Until)
+		}
+		if now.Before(due) {
+			if err := clock.SleepUntil(ctx, due); err != nil {
+				return out, err
+			}
+		} else if ctx.Err() != nil {
+			return out, context.Cause(ctx)
+		}
+		now = clock.Now()
+		late := now.Sub(due)
+		if late > maxBurst {
+			out.Skipped++
+			continue
+		}
+		if d.Claim != nil && !d.Claim() {
+			out.Full = true
+			return out, nil
+		}
+		switch err := send(out.Sent+1, now); {
+		case errors.Is(err, host.ErrNoBuffer):
+			out.Unsent++
+			continue
+		case err != nil:
+			return out, err
+		}
+		out.Sent++
+		out.Lateness = max(out.Lateness, late)
+		if out.First.IsZero() {
+			out.First = now
+		}
+		out.Last = now
+	}
+}
