@@ -42,14 +42,15 @@ const (
 
 // openFlow is a flow that is ready to begin, or why it is not.
 type openFlow struct {
-	plan    *FlowPlan
-	peer    *peer
-	loader  loader // nil with err
-	err     error
-	took    time.Duration // to agree on it with the server
-	due     time.Time     // when it is to begin
-	tellTCP func() (host.TCPInfo, bool)
-	tcp     *tcpSeries // nil where it is not kept
+	plan     *FlowPlan
+	peer     *peer
+	loader   loader // nil with err
+	err      error
+	took     time.Duration // to agree on it with the server
+	due      time.Time     // when it is to begin
+	recorded Flow          // as it stands in the recording, without its points
+	tellTCP  func() (host.TCPInfo, bool)
+	tcp      *tcpSeries // nil where it is not kept
 }
 
 // close gives up a flow that will not be run.
@@ -116,13 +117,13 @@ func (r *run) begin(ph PhasePlan, flows []openFlow) (good []openFlow) {
 		if f.plan.Optional && f.peer.err != nil {
 			continue // a finding says so
 		}
-		e := &Flow{Name: f.plan.Name, Phase: ph.Name, Direction: f.plan.Direction, Group: f.plan.Group, Started: r.now()}
+		f.recorded = Flow{Name: f.plan.Name, Phase: ph.Name, Direction: f.plan.Direction, Group: f.plan.Group, Started: r.now()}
 		if f.peer.err == nil {
-			e.Address = f.peer.addr.String()
+			f.recorded.Address = f.peer.addr.String()
 		}
-		r.rec.put(&entry{Flow: e})
+		r.rec.put(&entry{Flow: &f.recorded})
 		if f.err != nil {
-			r.endFlow(f.plan.Name, time.Time{}, load.Result{}, f.err)
+			r.notBegun(f, f.err)
 			continue
 		}
 		good = append(good, *f)
@@ -135,11 +136,24 @@ func (r *run) begin(ph PhasePlan, flows []openFlow) (good []openFlow) {
 func (r *run) runFlow(ctx context.Context, f *openFlow) {
 	if err := r.h.SleepUntil(ctx, f.due); err != nil {
 		f.close()
-		r.endFlow(f.plan.Name, time.Time{}, load.Result{}, err)
+		r.notBegun(f, err)
 		return
 	}
+	r.follow.flow(f.recorded)
 	res, err := f.loader.Run(ctx)
-	r.endFlow(f.plan.Name, f.due, res, err)
+	f.recorded.Result = r.flowResult(f.due, &res)
+	if err != nil {
+		f.recorded.Error = err.Error()
+	}
+	r.endFlow(f)
+	r.follow.flowOver(f.recorded)
+}
+
+// notBegun records why a flow does not come to run.
+func (r *run) notBegun(f *openFlow, err error) {
+	f.recorded.Error = err.Error()
+	r.endFlow(f)
+	r.follow.flow(f.recorded)
 }
 
 // sampleFlows reads the counters of flows.
@@ -149,6 +163,7 @@ func (r *run) sampleFlows(flows []openFlow) {
 		at := r.now()
 		if bytes, ok := f.loader.Delivered(); ok && bytes > 0 {
 			r.rec.point(f.plan.Name, Point{at, bytes})
+			r.follow.point(f.plan.Name, f.plan.Direction, Point{at, bytes})
 		}
 		if f.tcp == nil {
 			continue
@@ -219,28 +234,30 @@ func (r *run) saySlow(ph PhasePlan, flows []openFlow) {
 		slow[f.peer] = max(slow[f.peer], f.took)
 	}
 	for _, p := range order {
-		r.rec.put(&entry{Finding: &Finding{Code: "server_slow", Severity: Weakens, Phase: ph.Name, Text: fmt.Sprintf(
-			"%s took up to %v to agree on a stream: it is busy, or its control port is held up", quoteOdd(p.server.Host), slow[p].Round(time.Millisecond))}})
+		r.find(Finding{"server_slow", Weakens, ph.Name, fmt.Sprintf("%s took up to %v to agree on a stream: it is busy, or its control port is held up",
+			quoteOdd(p.server.Host), slow[p].Round(time.Millisecond))})
 	}
 }
 
-// endFlow records what a flow did. due is the zero time where it did not come to run.
-func (r *run) endFlow(name string, due time.Time, res load.Result, err error) {
-	e := &flowEnd{Flow: name, Result: FlowResult{
+// endFlow records what a flow did.
+func (r *run) endFlow(f *openFlow) {
+	r.rec.put(&entry{FlowEnd: &flowEnd{Flow: f.recorded.Name, Result: f.recorded.Result, Error: f.recorded.Error}})
+}
+
+// flowResult puts a result on the run's time base.
+func (r *run) flowResult(due time.Time, res *load.Result) FlowResult {
+	out := FlowResult{
 		Due:   r.offset(due),
 		Bytes: res.Bytes, CountedBy: res.CountedBy, Flowed: !res.First.IsZero(),
 		Connected: r.offset(res.Connected), First: r.offset(res.First), Last: r.offset(res.Last), Stopped: r.offset(res.Stopped),
 		Retransmits: res.Retransmits, HasRetransmits: res.HasRetransmits, CongestionControl: res.CongestionControl,
 		ServerBytes: res.ServerBytes, HasServerBytes: res.HasServerBytes, ServerCPU: res.ServerCPU, HasServerCPU: res.HasServerCPU,
 		Warning: res.Warning,
-	}}
+	}
 	if res.HasRemoteDS {
-		e.Result.RemoteDSCP = dscp.FromByte(res.RemoteDS).String()
+		out.RemoteDSCP = dscp.FromByte(res.RemoteDS).String()
 	}
-	if err != nil {
-		e.Error = err.Error()
-	}
-	r.rec.put(&entry{FlowEnd: e})
+	return out
 }
 
 // checkCongestionControl finds out, before anything is sent, whether this host has the algorithms that its own flows are to use. A socket that is

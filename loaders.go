@@ -20,7 +20,7 @@ type flowSpec struct {
 // smallBuffer is what each of many flows reads at once.
 const smallBuffer = 16 << 10
 
-// newLoader returns the loader of a flow, by its protocol. A protocol needs a case here, and one in Protocol.needs.
+// newLoader returns the loader of a flow, by its protocol. A protocol needs a case here, in Plan.beyond and in Protocol.needs.
 func (r *run) newLoader(f flowSpec) (loader, error) {
 	switch f.plan.Protocol {
 	case "", Netperf:

@@ -25,7 +25,7 @@ type openProbe struct {
 }
 
 // remark records what a transport knows of its series beside samples and tally.
-func (p *openProbe) remark(r *recorder) {
+func (r *run) remark(p *openProbe) {
 	t, ok := p.transport.(interface{ Remarks() []probe.Remark })
 	if !ok {
 		return
@@ -35,7 +35,7 @@ func (p *openProbe) remark(r *recorder) {
 		if m.Weakens {
 			severity = Weakens
 		}
-		r.put(&entry{Finding: &Finding{Code: m.Code, Severity: severity, Text: p.series.Name + " probes: " + m.Text}})
+		r.find(Finding{Code: m.Code, Severity: severity, Text: p.series.Name + " probes: " + m.Text})
 	}
 }
 
@@ -199,7 +199,7 @@ func (r *run) openAt(ctx context.Context, a askedProbe) (p openProbe, err error)
 	return p, err
 }
 
-// newTransport opens the transport of a probe, by its kind. A kind needs a case here, and one in ProbeKind.needs where its server must answer before
+// newTransport opens the transport of a probe, by its kind. A kind needs a case here and in Plan.beyond, and one in ProbeKind.needs where its server must answer before
 // anything begins.
 func (r *run) newTransport(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
 	switch a.kind {

@@ -24,16 +24,11 @@ type RunOptions struct {
 	NoCPU      string           // why this host's CPU use says nothing about the run, "" where it does
 	Doubts     func() []Finding // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
 	Watch      []Watch          // what is read beside flows and probes
-	Progress   func(Progress)   // called now and then, from one goroutine at a time; nil for none
-}
-
-// Progress says how far a run is.
-type Progress struct {
-	Phase    string
-	Kind     PhaseKind
-	Elapsed  time.Duration // in this phase
-	Length   time.Duration // of this phase, as planned
-	Finished bool          // the phase is over
+	// Progress is called when a phase begins and ends and each ProgressEvery (0 is each second), Event with all that happens, these included. Both are
+	// called from one goroutine at a time and must be quick, since probes and flows may wait for them; nil for none.
+	Progress      func(Progress)
+	ProgressEvery time.Duration
+	Event         func(Event)
 }
 
 // Run carries out plan. It first looks at the path without loading it: a server that can't be reached, refuses us or does not answer is an
@@ -79,7 +74,8 @@ type run struct {
 	ready []openFlow // of the next load; nil where they are opened when it begins
 	start time.Time
 	rec   *recorder
-	at    progress
+	// follow is set before anything that it is told of.
+	follow follow
 }
 
 // offset puts a time of the host's clock on the run's time base.
@@ -96,7 +92,7 @@ func (r *run) now() time.Duration { return r.offset(r.h.Now()) }
 func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, error) {
 	r.start = r.h.Now()
 	r.rec = newRecorder(r.start, r.o.File)
-	r.at.report = r.o.Progress
+	r.follow = follow{progress: r.o.Progress, event: r.o.Event, now: r.now, plan: &r.plan}
 	started := r.o.Started
 	if started.IsZero() {
 		started = r.start
@@ -106,10 +102,11 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 		Path: r.path(r.peers[0]), Paths: r.paths(),
 	}})
 	for _, f := range r.notes {
-		r.rec.put(&entry{Finding: &f})
+		r.find(f)
 	}
-	for _, p := range probes {
-		r.rec.put(&entry{Series: &p.series})
+	for i := range probes {
+		r.rec.put(&entry{Series: &probes[i].series})
+		r.follow.declare(&probes[i].series)
 	}
 	sending, stopSending := context.WithCancel(ctx)
 	keeping, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
@@ -120,6 +117,7 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	}
 	keeper.Go(func() { r.keep(keeping) })
 	keeper.Go(func() { r.watch(keeping) })
+	keeper.Go(func() { r.tell(keeping) })
 	r.phases(ctx)
 	stopSending()
 	probing.Wait()
@@ -130,7 +128,7 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 		r.rec.put(&entry{SeriesEnd: e})
 	}
 	for _, p := range probes {
-		p.remark(r.rec)
+		r.remark(&p)
 	}
 	stopped := ""
 	if ctx.Err() != nil {
@@ -138,10 +136,16 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	}
 	found := r.rec.judge(stopped)
 	for _, f := range append(found, r.doubts()...) {
-		r.rec.put(&entry{Finding: &f})
+		r.find(f)
 	}
 	r.rec.put(&entry{End: &end{Ended: r.now(), Stopped: stopped}})
 	return r.rec.finish()
+}
+
+// find records a finding.
+func (r *run) find(f Finding) {
+	r.rec.put(&entry{Finding: &f})
+	r.follow.finding(f)
 }
 
 // probe runs one series: it sends until sending is done, listens for a while after it, and gives up at once when ctx is done.
@@ -151,6 +155,7 @@ func (r *run) probe(ctx, sending context.Context, p openProbe) *seriesEnd {
 		s.Due += p.planned.Start // both are counted from the series' own start
 		s.Sent += p.planned.Start
 		r.rec.sample(p.series.Name, s)
+		r.follow.sample(p.series.Name, &s)
 	})
 	e := &seriesEnd{Series: p.series.Name, Tally: tally}
 	if err != nil && ctx.Err() == nil {
@@ -184,7 +189,6 @@ func (r *run) keep(ctx context.Context) {
 			}
 		}
 		r.rec.flush()
-		r.at.tick(r.h.Now())
 	}
 }
 
@@ -198,7 +202,7 @@ func (r *run) phases(ctx context.Context) {
 		began := r.h.Now()
 		p := Phase{Name: ph.Name, Kind: ph.Kind, Start: r.offset(began)}
 		r.rec.put(&entry{Phase: &p})
-		r.at.begin(ph, began)
+		r.follow.begin(i, p)
 		switch ph.Kind {
 		case Load:
 			loaded = p.Start
@@ -214,7 +218,7 @@ func (r *run) phases(ctx context.Context) {
 		p.End = r.now()
 		p.From, p.To = r.rec.window(p)
 		r.rec.put(&entry{Phase: &p})
-		r.at.finish(r.h.Now())
+		r.follow.finish(p)
 	}
 }
 
@@ -247,42 +251,4 @@ func (r *run) facts() HostFacts {
 		f.CongestionControl = watch.CongestionControl()
 	}
 	return f
-}
-
-// progress passes on how far the run is. It is safe for concurrent use.
-type progress struct {
-	report func(Progress) // nil for none
-
-	mu    sync.Mutex
-	phase PhasePlan
-	began time.Time
-	live  bool
-}
-
-func (p *progress) begin(ph PhasePlan, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.phase, p.began, p.live = ph, now, true
-	p.tellLocked(now, false)
-}
-
-func (p *progress) tick(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.live {
-		p.tellLocked(now, false)
-	}
-}
-
-func (p *progress) finish(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.live = false
-	p.tellLocked(now, true)
-}
-
-func (p *progress) tellLocked(now time.Time, finished bool) {
-	if p.report != nil {
-		p.report(Progress{Phase: p.phase.Name, Kind: p.phase.Kind, Elapsed: now.Sub(p.began), Length: p.phase.Length, Finished: finished})
-	}
 }

@@ -51,7 +51,7 @@ func (r *run) watch(ctx context.Context) {
 		w := &r.o.Watch[i]
 		group.Go(func() {
 			if err := r.watchOne(ctx, w); err != nil {
-				r.rec.put(&entry{Finding: &Finding{Code: "watch_ended", Severity: Note, Text: fmt.Sprintf("%s: it is not watched any more: %v", w.Name, err)}})
+				r.find(Finding{Code: "watch_ended", Severity: Note, Text: fmt.Sprintf("%s: it is not watched any more: %v", w.Name, err)})
 			}
 		})
 	}
