@@ -35,9 +35,13 @@ var (
 // RefusedError is the server's own error number.
 type RefusedError struct {
 	Number wire.ErrorNumber
+	Reason string // in the server's words, "" where it gives none
 }
 
 func (e *RefusedError) Error() string {
+	if e.Reason != "" && e.Number != wire.BadPassphrase {
+		return fmt.Sprintf("the server refuses the test: %q (%d)", e.Reason, e.Number)
+	}
 	switch e.Number {
 	case wire.UnknownTest:
 		return "the server does not support this test (998): it was built without omni tests, or does not know this one"

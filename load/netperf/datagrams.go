@@ -1,0 +1,160 @@
+package netperf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"bufferbloat/internal/bitrate"
+	"bufferbloat/internal/dscp"
+	"bufferbloat/internal/host"
+	"bufferbloat/internal/pump"
+	wire "bufferbloat/internal/wire/netperf"
+)
+
+// DatagramOptions describe a UDP_STREAM: datagrams to the server, without a word from it until the end. Length must be set.
+type DatagramOptions struct {
+	Length     time.Duration
+	Size       int             // bytes of payload in each; 0 means 1400
+	Rate       bitrate.Bitrate // of payload; 0 means as fast as this host's queue takes them
+	DSCP       dscp.CodePoint  // mark of what is sent, over Client.Socket's
+	ServerDSCP dscp.CodePoint
+	DataPort   uint16     // port that the server shall receive at; 0: any
+	Server     ServerInfo // what Check found
+}
+
+// DatagramResult is what a UDP_STREAM did. The protocol says how many datagrams came, not which.
+type DatagramResult struct {
+	Size        int
+	Sent        uint64 // datagrams that left
+	Unsent      uint64 // that this host's queue refused
+	Received    uint64 // by the server's count; valid with HasReceived
+	Bytes       uint64 // of payload that the server received
+	HasReceived bool
+	First, Last time.Time // the first and the last one left
+	RemoteDS    uint8
+	HasRemoteDS bool
+	Warning     string
+}
+
+// pacing is how far ahead of its rate a sender of datagrams may be, so that it need not sleep between any two.
+const pacing = time.Millisecond
+
+// SendDatagrams runs a UDP_STREAM. The result is true also beside an error.
+func (c *Client) SendDatagrams(ctx context.Context, o DatagramOptions) (DatagramResult, error) {
+	if o.Size == 0 {
+		o.Size = 1400
+	}
+	if o.Length <= 0 || o.Size < 1 || o.Size > 65507 || o.Rate < 0 {
+		return DatagramResult{}, fmt.Errorf("datagrams of %d bytes for %v at %v: want 1 to 65507 bytes and a time", o.Size, o.Length, o.Rate)
+	}
+	r := wire.Omni(wire.UDPStream, c.family(), wholeSeconds(o.Length))
+	r.DataPort, r.RecvSize = o.DataPort, int32(o.Size)
+	if o.ServerDSCP != 0 {
+		r.DS = int32(o.ServerDSCP.Byte())
+	}
+	k, response, err := c.openTest(ctx, r, o.Server)
+	if err != nil {
+		return DatagramResult{}, err
+	}
+	defer k.close()
+	out := DatagramResult{Size: o.Size}
+	if response.DS >= 0 && response.DS <= 255 {
+		out.RemoteDS, out.HasRemoteDS = uint8(response.DS), true
+	}
+	phase, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	results := k.await(o.Server.Layout, func(error) { stop(errControl) })
+	err = c.sendDatagrams(phase, o, netip.AddrPortFrom(k.remote.Addr(), response.DataPort), &out)
+	// Where none of the empty datagrams came through the server ends 4 s beyond its length.
+	came := results.within(ctx, leastGrace+5*time.Second+3*k.setup)
+	switch {
+	case ctx.Err() != nil:
+		return out, context.Cause(ctx)
+	case came:
+		k.bye(ctx)
+		out.Received, out.Bytes, out.HasReceived = uint64(results.results.RxCalls), results.results.RxBytes, true
+	case err == nil || errors.Is(err, errControl):
+		if err = results.err; !pump.IsDeadline(err) {
+			err = gone(nil, results.err)
+		}
+		err = fmt.Errorf("the server did not say what it received: %w", err)
+	}
+	if err != nil {
+		return out, c.explain(ctx, err)
+	}
+	return out, c.judge(ctx, &out)
+}
+
+// judge says what is wrong with a result that is complete.
+func (c *Client) judge(ctx context.Context, out *DatagramResult) error {
+	var warnings []string
+	if out.Received == 0 {
+		return c.explain(ctx, fmt.Errorf("%w: the server received none of %d datagrams", ErrNoData, out.Sent))
+	}
+	if out.Received > out.Sent {
+		warnings = append(warnings, fmt.Sprintf("the server counted %d datagrams, and %d were sent", out.Received, out.Sent))
+	}
+	if out.Unsent > 0 {
+		warnings = append(warnings, fmt.Sprintf("this host's own queue refused %d datagrams", out.Unsent))
+	}
+	out.Warning = strings.Join(warnings, "; ")
+	return nil
+}
+
+// sendDatagrams is the data phase.
+func (c *Client) sendDatagrams(ctx context.Context, o DatagramOptions, to netip.AddrPort, out *DatagramResult) error {
+	h, socket := c.Host, c.Socket
+	if o.DSCP != 0 {
+		socket.DSCP = o.DSCP
+	}
+	conn, err := h.DialUDP(ctx, to, socket)
+	if err != nil {
+		return fmt.Errorf("data socket: %w", err)
+	}
+	defer conn.Close()
+	begin := h.Now()
+	until, message := begin.Add(o.Length), make([]byte, o.Size)
+	copy(message, pump.Payload())
+	for n := uint64(0); ; n++ {
+		now := h.Now()
+		if o.Rate > 0 {
+			due := begin.Add(time.Duration(float64(n) * float64(o.Size) * 8 / float64(o.Rate) * float64(time.Second)))
+			if due.Sub(now) > pacing {
+				if h.SleepUntil(ctx, due) != nil {
+					return context.Cause(ctx)
+				}
+				now = h.Now()
+			}
+		}
+		if !now.Before(until) {
+			break
+		}
+		if n%64 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		at, err := conn.Send(message, netip.AddrPort{})
+		switch {
+		case err == nil:
+			out.Sent++
+			out.Last = at
+			if out.First.IsZero() {
+				out.First = at
+			}
+		case errors.Is(err, host.ErrNoBuffer):
+			out.Unsent++
+			if h.SleepUntil(ctx, now.Add(pacing)) != nil {
+				return context.Cause(ctx)
+			}
+		default:
+			return &DataError{At: to, Err: err}
+		}
+	}
+	for range 3 { // which end the test, though any of them may be lost
+		_, _ = conn.Send(nil, netip.AddrPort{})
+	}
+	return nil
+}

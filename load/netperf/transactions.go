@@ -1,0 +1,551 @@
+package netperf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"bufferbloat/internal/dscp"
+	"bufferbloat/internal/host"
+	"bufferbloat/internal/pump"
+	wire "bufferbloat/internal/wire/netperf"
+)
+
+// TransactionKind is a kind of transaction.
+type TransactionKind uint8
+
+// The kinds.
+const (
+	TCPRR  TransactionKind = iota + 1 // all transactions on one connection
+	TCPCRR                            // each on a connection of its own, from the request for the connection to the end of the response
+	UDPRR                             // in datagrams
+)
+
+func (k TransactionKind) String() string {
+	switch k {
+	case TCPRR:
+		return "TCP_RR"
+	case TCPCRR:
+		return "TCP_CRR"
+	case UDPRR:
+		return "UDP_RR"
+	}
+	return fmt.Sprintf("transaction kind %d", uint8(k))
+}
+
+// TransactionOptions describe a test of transactions. Kind and Length must be set.
+type TransactionOptions struct {
+	Kind   TransactionKind
+	Length time.Duration // from Run on
+	Count  uint64        // transactions, after which the test ends; 0: it ends by its time alone
+	// RequestSize and ResponseSize are in bytes; 0 means 1.
+	RequestSize, ResponseSize int
+	Burst                     int           // requests out beside the one; not of TCPCRR
+	Timeout                   time.Duration // UDPRR: after which a request counts as lost, and the next is sent; 0 means 2 s
+	// Wait is the longest time between Open and Run that the server is asked to allow for; 0 means 22 s. A stock server ends a TCPCRR test so
+	// much later.
+	Wait                    time.Duration
+	DSCP                    dscp.CodePoint // mark of what this end sends, over Client.Socket's
+	ServerDSCP              dscp.CodePoint // mark of what the server sends; 0 leaves it alone
+	CongestionControl       string         // of this end, over Client.Socket's; "" leaves it alone
+	ServerCongestionControl string         // of the server's end; "" leaves it alone
+	DataPort                uint16         // port that the server shall take the data at; 0: any
+	Server                  ServerInfo     // what Check found
+}
+
+// Transactions is a test in which a request is sent when the response to the one before has come. It says how many go through a path and how
+// long each took; since it samples least when the queue is longest, the view of RTTs that weighs by time is the one to judge a queue by.
+//
+// Open and Run are called once, in this order, from one goroutine; Sample from one at any time.
+type Transactions struct {
+	client   *Client
+	o        TransactionOptions
+	ctl      *control
+	response wire.Response
+
+	mu      sync.Mutex
+	rtts    RTTs
+	done    uint64
+	lost    uint64
+	began   time.Time   // of the first request
+	last    time.Time   // of the last transaction's end, or of the last loss
+	out     []time.Time // when the requests left that are out, oldest first
+	longest time.Duration
+	at      time.Time // of the last Sample, and
+	atDone  uint64    // what was counted then
+	atLost  uint64
+	info    host.TCPInfo
+	hasInfo bool
+}
+
+// TransactionResult is what a test of transactions did. Its times are on the host's clock.
+type TransactionResult struct {
+	Transactions uint64
+	Lost         uint64 // requests without a response in time (UDPRR)
+	RTTs         *RTTs
+	First, Last  time.Time // the first request left; the last response came. Zero where there was none
+	// Waiting is how long the oldest request had been out when the time was up; 0 where none was.
+	Waiting               time.Duration
+	ServerTransactions    uint64 // the server's own count
+	HasServerTransactions bool
+	RemoteDS              uint8 // the DS byte that the server says it sends; valid with HasRemoteDS
+	HasRemoteDS           bool
+	Warning               string
+}
+
+// Interval is what a test of transactions did between two moments.
+type Interval struct {
+	From, To     time.Time
+	Transactions uint64 // that ended in it
+	Lost         uint64 // requests that were given up in it
+	// Longest is the longest time of a transaction that ended in it, or of a request that was out at its end.
+	Longest time.Duration
+}
+
+// NewTransactions returns a test that is not opened.
+func (c *Client) NewTransactions(o TransactionOptions) *Transactions {
+	o.RequestSize, o.ResponseSize = max(1, o.RequestSize), max(1, o.ResponseSize)
+	if o.Timeout == 0 {
+		o.Timeout = 2 * time.Second
+	}
+	if o.Wait == 0 {
+		o.Wait = connectTimeout + responseTimeout
+	}
+	return &Transactions{client: c, o: o}
+}
+
+// maxBurst bounds what a user may have out at once.
+const maxBurst = 1 << 16
+
+// Open connects and has the server prepare the test. A test that was opened must be run or closed. Errors are as Check's.
+func (t *Transactions) Open(ctx context.Context) error {
+	o := t.o
+	if o.Kind < TCPRR || o.Kind > UDPRR || o.Length <= 0 || o.Burst < 0 || o.Burst >= maxBurst || o.Kind == TCPCRR && o.Burst > 0 {
+		return fmt.Errorf("%v of %v with %d beside the one: want a kind, a length and a burst that goes with it", o.Kind, o.Length, o.Burst)
+	}
+	if limit := 65507; o.Kind == UDPRR && (o.RequestSize > limit || o.ResponseSize > limit) {
+		return fmt.Errorf("messages of %d and %d bytes: a datagram holds at most %d", o.RequestSize, o.ResponseSize, limit)
+	}
+	var err error
+	t.ctl, t.response, err = t.client.openTest(ctx, t.request(), o.Server)
+	return err
+}
+
+func (t *Transactions) request() wire.Request {
+	test := map[TransactionKind]wire.Test{TCPRR: wire.TCPRR, TCPCRR: wire.TCPCRR, UDPRR: wire.UDPRR}[t.o.Kind]
+	r := wire.Omni(test, t.client.family(), wholeSeconds(t.o.Length+t.o.Wait))
+	if t.o.Count > 0 && t.o.Count < 1<<31 && t.o.Kind != UDPRR {
+		r.Length = -int32(t.o.Count) // with a lost datagram neither end would see the end
+	}
+	r.Flags |= wire.FlagNoDelay
+	r.RequestSize, r.ResponseSize, r.DataPort, r.Congestion = int32(t.o.RequestSize), int32(t.o.ResponseSize), t.o.DataPort, t.o.ServerCongestionControl
+	if t.o.ServerDSCP != 0 {
+		r.DS = int32(t.o.ServerDSCP.Byte())
+	}
+	return r
+}
+
+// Close gives up a test that was opened and will not be run.
+func (t *Transactions) Close() {
+	if t.ctl != nil {
+		t.ctl.close()
+	}
+}
+
+// Run runs the test to its end, opening it first if it is not. The result is what was counted, and is true also beside an error. Once
+// ctx is done Run returns within a second.
+func (t *Transactions) Run(ctx context.Context) (TransactionResult, error) {
+	if t.ctl == nil {
+		if err := t.Open(ctx); err != nil {
+			return TransactionResult{}, err
+		}
+	}
+	defer t.ctl.close()
+	h := t.client.Host
+	until := h.Now().Add(t.o.Length)
+	phase, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	results := t.ctl.await(t.o.Server.Layout, func(error) { stop(errControl) })
+	var err error
+	switch t.o.Kind {
+	case TCPRR:
+		err = t.stream(phase, until)
+	case TCPCRR:
+		err = t.connections(phase, until)
+	default:
+		err = t.datagrams(phase, until)
+	}
+	ended := h.Now()
+	wait := t.grace()
+	if unreached := (*DataError)(nil); errors.As(err, &unreached) {
+		wait = 0 // what the server says of no data is of no interest
+	}
+	came := results.within(ctx, wait)
+	if ctx.Err() == nil && came {
+		t.ctl.bye(ctx)
+	}
+	return t.settle(ctx, ended, results, err)
+}
+
+// grace is how long the server may take for its results: until its own timer, where the end did not reach it, and what is under way.
+func (t *Transactions) grace() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wait := leastGrace + 3*max(t.rtts.most, t.ctl.setup)
+	if t.o.Kind != TCPRR {
+		wait += t.o.Wait + 5*time.Second // a stock server waits 4 s beyond the length that it was asked for
+	}
+	return min(wait, 2*maxGrace)
+}
+
+// settle puts the result together and says what is wrong with it.
+func (t *Transactions) settle(ctx context.Context, ended time.Time, results *outcome, err error) (TransactionResult, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rtts := t.rtts
+	out := TransactionResult{Transactions: t.done, Lost: t.lost, RTTs: &rtts, First: t.began}
+	if t.done > 0 {
+		out.Last = t.last
+	}
+	if len(t.out) > 0 {
+		out.Waiting = max(0, ended.Sub(t.out[0]))
+	}
+	if d := t.response.DS; d >= 0 && d <= 255 {
+		out.RemoteDS, out.HasRemoteDS = uint8(d), true
+	}
+	var warnings []string
+	var refused *RefusedError
+	switch {
+	case ctx.Err() != nil:
+		return out, context.Cause(ctx)
+	case errors.As(results.err, &refused):
+		return out, t.client.explain(ctx, refused)
+	case err == nil && results.err != nil && !pump.IsDeadline(results.err), errors.Is(err, errControl):
+		err = gone(nil, results.err)
+	case results.err != nil:
+		warnings = append(warnings, "the server sent no result")
+	default:
+		out.ServerTransactions, out.HasServerTransactions = uint64(results.results.Transactions), true
+	}
+	if err == nil && t.done == 0 {
+		err = fmt.Errorf("%w: no transaction in %v of %v", ErrNoData, t.o.Length, t.o.Kind)
+	}
+	if err == nil && t.o.Count > t.done {
+		warnings = append(warnings, fmt.Sprintf("its time was up after %d of %d transactions", t.done, t.o.Count))
+	}
+	out.Warning = strings.Join(warnings, "; ")
+	if err != nil {
+		return out, t.client.explain(ctx, err)
+	}
+	return out, nil
+}
+
+// Sample returns what happened since the call before it, or since the first request. It is false before there was one.
+func (t *Transactions) Sample() (Interval, bool) {
+	now := t.client.Host.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.began.IsZero() {
+		return Interval{}, false
+	}
+	i := Interval{From: t.at, To: now, Transactions: t.done - t.atDone, Lost: t.lost - t.atLost, Longest: t.longest}
+	if i.From.IsZero() {
+		i.From = t.began
+	}
+	if len(t.out) > 0 {
+		i.Longest = max(i.Longest, now.Sub(t.out[0]))
+	}
+	t.at, t.atDone, t.atLost, t.longest = now, t.done, t.lost, 0
+	return i, true
+}
+
+// TCPInfo returns what the stack knew of the data connection at the end of a TCPRR test.
+func (t *Transactions) TCPInfo() (host.TCPInfo, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.info, t.hasInfo
+}
+
+// sent notes a request that leaves at a moment.
+func (t *Transactions) sent(at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.began.IsZero() {
+		t.began, t.last = at, at
+	}
+	t.out = append(t.out, at)
+}
+
+// came notes the response to the oldest request, and reports whether the test has all that it wants.
+func (t *Transactions) came(at time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.out) == 0 {
+		return false // nobody asked
+	}
+	rtt := max(0, at.Sub(t.out[0]))
+	t.out = t.out[:copy(t.out, t.out[1:])]
+	t.rtts.add(rtt, at.Sub(t.last))
+	t.last = at
+	t.longest = max(t.longest, rtt)
+	t.done++
+	return t.done == t.o.Count
+}
+
+// giveUp counts the requests that are out as lost.
+func (t *Transactions) giveUp(at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rtts.lose(at.Sub(t.last))
+	t.last = at
+	t.lost += uint64(len(t.out))
+	t.out = t.out[:0]
+}
+
+func (t *Transactions) oldest() (time.Time, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.out) == 0 {
+		return time.Time{}, false
+	}
+	return t.out[0], true
+}
+
+// socket are the settings of the data socket.
+func (t *Transactions) socket() host.Options {
+	o := t.client.Socket
+	if t.o.DSCP != 0 {
+		o.DSCP = t.o.DSCP
+	}
+	if t.o.CongestionControl != "" {
+		o.CongestionControl = t.o.CongestionControl
+	}
+	return o
+}
+
+func (t *Transactions) dataAddr() netip.AddrPort {
+	return netip.AddrPortFrom(t.ctl.remote.Addr(), t.response.DataPort)
+}
+
+// dial opens a data connection.
+func (t *Transactions) dial(ctx context.Context) (net.Conn, error) {
+	dialing, cancel := host.WithTimeout(ctx, t.client.Host, dataTimeout)
+	defer cancel()
+	conn, err := t.client.Host.DialTCP(dialing, t.dataAddr(), t.socket())
+	switch {
+	case err == nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case isOptionError(err):
+		return nil, fmt.Errorf("data connection: %w", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("no answer within %v: %w", dataTimeout, err)
+	}
+	return nil, &DataError{At: t.dataAddr(), Err: err}
+}
+
+// stream runs the transactions of one connection.
+func (t *Transactions) stream(ctx context.Context, until time.Time) error {
+	h := t.client.Host
+	conn, err := t.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(until)
+	release := pump.OnDone(ctx, func() { _ = conn.SetDeadline(past(h)) })
+	defer release()
+	err = t.exchange(conn)
+	if info, ierr := h.TCPInfo(conn); ierr == nil {
+		t.mu.Lock()
+		t.info, t.hasInfo = info, true
+		t.mu.Unlock()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && !pump.IsDeadline(err):
+		return fmt.Errorf("%w %v before its time: %w", ErrCutShort, until.Sub(h.Now()).Round(time.Millisecond), err)
+	}
+	// The response that is under way ends the server's loop, and its end ours.
+	_ = conn.SetDeadline(h.Now().Add(goodbye))
+	if w, ok := conn.(interface{ CloseWrite() error }); ok && w.CloseWrite() == nil && ctx.Err() == nil {
+		_, _ = io.CopyN(io.Discard, conn, int64(t.o.Burst+1)*int64(t.o.ResponseSize)+1)
+	}
+	return nil
+}
+
+// exchange sends and receives until an error, or nil at the last transaction of Count.
+func (t *Transactions) exchange(conn net.Conn) error {
+	h := t.client.Host
+	request, response := make([]byte, t.o.RequestSize), make([]byte, min(t.o.ResponseSize, 64<<10))
+	for range t.o.Burst + 1 {
+		t.sent(h.Now())
+		if _, err := conn.Write(request); err != nil {
+			return err
+		}
+	}
+	for {
+		for left := t.o.ResponseSize; left > 0; {
+			n, err := io.ReadFull(conn, response[:min(left, len(response))])
+			left -= n
+			if err != nil {
+				return err
+			}
+		}
+		if t.came(h.Now()) {
+			return nil
+		}
+		t.sent(h.Now())
+		if _, err := conn.Write(request); err != nil {
+			return err
+		}
+	}
+}
+
+// connections runs one transaction after the other, each on its connection. One that fails is lost; where all fail from the beginning it
+// is the error.
+func (t *Transactions) connections(ctx context.Context, until time.Time) error {
+	h := t.client.Host
+	request, response := make([]byte, t.o.RequestSize), make([]byte, min(t.o.ResponseSize, 64<<10))
+	for h.Now().Before(until) {
+		timed, cancel := host.WithDeadline(ctx, h, until)
+		t.sent(h.Now())
+		at, err := t.connection(timed, until, request, response)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			if t.came(at) {
+				return nil
+			}
+		case !h.Now().Before(until):
+			return nil
+		default:
+			t.giveUp(h.Now())
+			t.mu.Lock()
+			never := t.done == 0
+			t.mu.Unlock()
+			if never {
+				return err
+			}
+			// A server that refuses at once is not to be asked as fast as this end can.
+			if h.SleepUntil(timed, h.Now().Add(100*time.Millisecond)) != nil && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+	}
+	return nil
+}
+
+// connection is one transaction. It returns when the response was complete, and after the server has closed.
+func (t *Transactions) connection(ctx context.Context, until time.Time, request, response []byte) (time.Time, error) {
+	conn, err := t.dial(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(until)
+	release := pump.OnDone(ctx, func() { _ = conn.SetDeadline(past(t.client.Host)) })
+	defer release()
+	if _, err := conn.Write(request); err != nil {
+		return time.Time{}, err
+	}
+	for left := t.o.ResponseSize; left > 0; {
+		n, err := io.ReadFull(conn, response[:min(left, len(response))])
+		left -= n
+		if err != nil {
+			return time.Time{}, err
+		}
+	}
+	at := t.client.Host.Now()
+	_, _ = conn.Read(response[:1]) // the server closes first
+	return at, nil
+}
+
+// datagrams runs the transactions in datagrams. A request without a response in time is lost, with those beside it; the next ones leave from
+// another port, so that a response that comes too late is not taken for one of theirs.
+func (t *Transactions) datagrams(ctx context.Context, until time.Time) error {
+	h := t.client.Host
+	for h.Now().Before(until) {
+		conn, err := h.DialUDP(ctx, t.dataAddr(), t.socket())
+		if err != nil {
+			return fmt.Errorf("data socket: %w", err)
+		}
+		more, err := t.burst(ctx, conn, until)
+		if !more || err != nil {
+			for range 3 { // which end the test, though any of them may be lost
+				_, _ = conn.Send(nil, netip.AddrPort{})
+			}
+		}
+		_ = conn.Close()
+		if !more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// burst exchanges datagrams on one socket until the time is up, the count is reached, or requests were lost, when it reports that there is more
+// to do.
+func (t *Transactions) burst(ctx context.Context, conn host.PacketConn, until time.Time) (more bool, err error) {
+	h := t.client.Host
+	release := pump.OnDone(ctx, func() { _ = conn.SetReadDeadline(past(h)) })
+	defer release()
+	request, response := make([]byte, t.o.RequestSize), make([]byte, 1<<16)
+	for range t.o.Burst + 1 {
+		t.post(conn, request)
+	}
+	pending := 0 // bytes of a response that came in several datagrams
+	for {
+		wait := until
+		if oldest, out := t.oldest(); out && oldest.Add(t.o.Timeout).Before(until) {
+			wait = oldest.Add(t.o.Timeout)
+		}
+		_ = conn.SetReadDeadline(wait)
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		d, err := conn.Receive(response)
+		switch {
+		case ctx.Err() != nil:
+			return false, context.Cause(ctx)
+		case err != nil && pump.IsDeadline(err):
+			if !h.Now().Before(until) {
+				return false, nil
+			}
+			t.giveUp(h.Now())
+			return true, nil
+		case err != nil, d.Rejected != nil:
+			if err == nil {
+				err = d.Rejected
+			}
+			return false, &DataError{At: t.dataAddr(), Err: err}
+		}
+		if pending += d.N; pending < t.o.ResponseSize {
+			continue
+		}
+		pending = 0
+		if t.came(d.At) {
+			return false, nil
+		}
+		t.post(conn, request)
+	}
+}
+
+// post sends a request. One that a full queue here refuses is as good as lost, and is given up in its time.
+func (t *Transactions) post(conn host.PacketConn, request []byte) {
+	at, err := conn.Send(request, netip.AddrPort{})
+	if err != nil {
+		at = t.client.Host.Now()
+	}
+	t.sent(at)
+}
