@@ -72,6 +72,13 @@ type Tally struct {
 	SenderLate    uint64       // probes that are Unsent because this program woke more than one interval after they were due
 	ReceiveErrors uint64       // errors of the receiving socket that told of no probe
 	FirstError    string       // the first error of a send, of a receive or of a refused probe, "" if none
+	Marks         []Mark       // the DS bytes of the replies, each byte once, ascending; nil where the stack or the kind of probe does not tell
+}
+
+// Mark counts the replies that carried one DS byte: code point and ECN.
+type Mark struct {
+	DS    uint8
+	Count uint64
 }
 
 // Defaults and limits of Options.

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -32,6 +33,8 @@ type Tracker struct {
 	slowest  time.Duration // the longest that a reply took so far
 	furthest uint64        // the highest Seq that was answered; valid with heard
 	heard    bool
+
+	marks map[uint8]uint64 // how many replies carried each DS byte; nil while none told
 }
 
 // slot is one remembered probe. Its times are offsets from the start.
@@ -75,6 +78,9 @@ func (t *Tracker) Open() int { return t.open }
 func (t *Tracker) Tally() Tally {
 	c := t.tally
 	c.RejectedBy = slices.Clone(c.RejectedBy)
+	for _, ds := range slices.Sorted(maps.Keys(t.marks)) {
+		c.Marks = append(c.Marks, Mark{ds, t.marks[ds]})
+	}
 	return c
 }
 
@@ -147,6 +153,12 @@ func (t *Tracker) answer(r Reply, now time.Time) bool {
 	if r.Seq >= t.next {
 		t.tally.Stray++
 		return false
+	}
+	if r.HasDS {
+		if t.marks == nil {
+			t.marks = make(map[uint8]uint64, 1)
+		}
+		t.marks[r.DS]++
 	}
 	if r.Seq < t.base {
 		t.tally.TooLate++

@@ -32,6 +32,9 @@ type Reply struct {
 	// Up and Down are one-way delays by the two hosts' wall clocks, valid with HasOneWay.
 	Up, Down  time.Duration
 	HasOneWay bool
+	// DS is the DS byte that an Answer carried when it came in, valid with HasDS.
+	DS    uint8
+	HasDS bool
 	// Verdicts tells of other probes: where the peer reports which ones reached it. Valid until the next Receive.
 	Verdicts []Verdict
 	By       netip.Addr // Rejected: who refused, the zero Addr where that is not known

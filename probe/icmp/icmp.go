@@ -22,6 +22,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,12 +48,49 @@ type Transport struct {
 	id             uint16
 	token          uint64
 	last           atomic.Uint64 // the highest sequence number that was handed to Send
+	hop            bool          // a router's word that the TTL ran out is the answer
+
+	mu      sync.Mutex   // guards all below
+	answers []netip.Addr // who answered, each address once, at most maxAnswers
 
 	sendBuffer    [MessageSize]byte // Send's
 	receiveBuffer [receiveSize]byte // Receive's
 }
 
 var _ probe.Transport = (*Transport)(nil)
+
+const maxAnswers = 8
+
+// DialHop is Dial for a Transport that probes the router that is ttl hops away on the way to target: its word that the TTL ran out (time exceeded) is the
+// Answer, as is the target's own reply where the path is no longer than that. Answers tells who answered.
+func DialHop(ctx context.Context, network host.Network, target netip.Addr, ttl uint8, o probe.Options) (*Transport, error) {
+	if ttl == 0 {
+		return nil, fmt.Errorf("probe a hop with ICMP: TTL 0: want 1 or more")
+	}
+	o.Socket.TTL = ttl
+	t, err := Dial(ctx, network, target, o)
+	if err != nil {
+		return nil, err
+	}
+	t.hop = true
+	return t, nil
+}
+
+// Answers returns whose replies came, each address once, at most 8. It may be called from any goroutine.
+func (t *Transport) Answers() []netip.Addr {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.answers)
+}
+
+// answered keeps who answered. It allocates nothing once all have.
+func (t *Transport) answered(by netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if by.IsValid() && len(t.answers) < maxAnswers && !slices.Contains(t.answers, by) {
+		t.answers = append(t.answers, by)
+	}
+}
 
 // Dial opens a socket for echo requests to target with o.Socket's mark, source and device. Where neither an unprivileged nor a raw socket is
 // permitted, the error wraps os.ErrPermission and says what to do; what the stack cannot do at all wraps
@@ -92,13 +131,20 @@ func (t *Transport) Receive() (probe.Reply, error) {
 		}
 		b := t.receiveBuffer[:d.N]
 		if d.Rejected != nil {
-			return t.rejected(b, d.Rejected), nil
+			r := t.rejected(b, d.Rejected)
+			if t.hop && r.Kind == probe.Rejected && d.Rejected.Expired {
+				t.answered(r.By)
+				return probe.Reply{Seq: r.Seq, At: d.At, Stamp: d.Stamp}, nil
+			}
+			return r, nil
 		}
 		if len(b) > 0 && b[0] != t.reply {
 			continue
 		}
-		r := probe.Reply{At: d.At, Stamp: d.Stamp}
-		r.Kind, r.Seq = t.classify(b, d.Truncated)
+		r := probe.Reply{At: d.At, Stamp: d.Stamp, DS: d.DS, HasDS: d.HasDS}
+		if r.Kind, r.Seq = t.classify(b, d.Truncated); r.Kind == probe.Answer {
+			t.answered(d.From.Addr())
+		}
 		return r, nil
 	}
 }

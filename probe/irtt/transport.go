@@ -200,7 +200,7 @@ func (t *Transport) hear(b []byte, d host.Datagram) (probe.Reply, bool) {
 	if e.Token != t.token || uint64(e.Seq) >= next {
 		return probe.Reply{Kind: probe.Stray, At: d.At, Stamp: d.Stamp}, true
 	}
-	r := probe.Reply{Kind: probe.Answer, Seq: uint64(e.Seq), At: d.At, Stamp: d.Stamp, Processing: processing(&e)}
+	r := probe.Reply{Kind: probe.Answer, Seq: uint64(e.Seq), At: d.At, Stamp: d.Stamp, DS: d.DS, HasDS: d.HasDS, Processing: processing(&e)}
 	if ok {
 		r.Up, r.Down, r.HasOneWay = oneWay(at, d.At, &e)
 	}
