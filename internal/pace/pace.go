@@ -104,7 +104,8 @@ type Sent struct {
 	Full     bool // Claim said no
 }
 
-// maxBurst is how late a datagram may leave: what is later is left out, so that the load stays what it was meant to be.
+// maxBurst is how late a datagram may leave, where it is more than the time to the next: what is later is left out, so that the load
+// stays what it was meant to be.
 const maxBurst = 20 * time.Millisecond
 
 // SendDatagrams calls send for each datagram when it is due, with its number, counted from 1 without gaps, and the time. send returns an error
@@ -113,6 +114,7 @@ func SendDatagrams(ctx context.Context, clock host.Clock, d Datagrams, send func
 	var out Sent
 	s := schedule{start: clock.Now(), rate: d.Rate, size: d.Size}
 	burst := uint64(max(1, d.Burst))
+	latest := max(maxBurst, s.due(burst).Sub(s.start))
 	now := s.start
 	for k := uint64(0); ; k++ {
 		due := s.due(k - k%burst)
@@ -128,7 +130,7 @@ func SendDatagrams(ctx context.Context, clock host.Clock, d Datagrams, send func
 		}
 		now = clock.Now()
 		late := now.Sub(due)
-		if late > maxBurst {
+		if late > latest {
 			out.Skipped++
 			continue
 		}

@@ -1,0 +1,326 @@
+// Package iperf3 is a server for the iperf3 protocol: it absorbs and supplies load for our own client and for stock iperf3.
+//
+// Unlike a stock server it serves several clients at once. What a client asks for is bounded: tests at once, in all and per address, their
+// length, streams and rate; nothing is allocated in proportion to a number from a client. A client that does not get as far as its test's
+// parameters within 15 s is dropped, and earlier where others want its place. A test ends at the latest when its control connection ends, when
+// no data has come or gone for 30 s, or 40 s after its time. Datagrams go only to an address from which a control connection
+// stands, and the answer to one is never longer than itself.
+package iperf3
+
+import (
+	"context"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"bufferbloat/internal/bitrate"
+	"bufferbloat/internal/host"
+	"bufferbloat/internal/pump"
+	wire "bufferbloat/internal/wire/iperf3"
+)
+
+// Options are a server's settings. The zero value is useful.
+type Options struct {
+	MaxTests           int             // tests at once; 0 means 64. Who comes too much is told that the server is busy
+	MaxTestsPerAddress int             // of one IPv4 address or IPv6 /64; 0 means 32
+	MaxStreams         int             // of a test in each direction; 0 means 128, which is also the most
+	MaxLength          time.Duration   // of a test, with what it omits; 0 means 1 h
+	MaxRate            bitrate.Bitrate // of a test's streams together; then clients must name a rate. 0 is no limit
+	MaxUDPRate         bitrate.Bitrate // of a UDP test's streams together, whether or not the client names one; 0 means 1 Gbit/s
+	Login              *Login          // nil lets everyone in
+	// CPU returns the CPU time that this program has used, which the protocol tells clients. nil tells them 0.
+	CPU func() (user, system time.Duration, err error)
+	// Log takes one line per test begun and ended, and per refusal, at most some ten a second. It is called from one goroutine at
+	// a time. nil drops them.
+	Log func(line string)
+	// Ready is called once all addresses are being listened at, with the ports in use. nil is no one to tell.
+	Ready func(at []netip.AddrPort)
+}
+
+// Login says who may use a server.
+type Login struct {
+	Key     *rsa.PrivateKey
+	Users   wire.Users
+	Padding wire.Padding     // the one that is taken: stock clients send PKCS1 up to 3.16, then OAEP
+	Now     func() time.Time // wall clock; nil is the host's
+}
+
+// Server serves the iperf3 protocol. It holds no state: what a Serve call does is gone when it returns.
+type Server struct {
+	Options Options
+}
+
+// Times of the protocol and of this server.
+const (
+	cookieTimeout  = 10 * time.Second
+	paramsTimeout  = 15 * time.Second
+	writeTimeout   = 10 * time.Second // for an answer
+	drainTimeout   = 2 * time.Second  // for what a refused client still sends
+	guessDelay     = 200 * time.Millisecond
+	streamsTimeout = 30 * time.Second
+	idleTimeout    = 30 * time.Second
+	lengthGrace    = 40 * time.Second // as stock servers have it
+	resultsTimeout = 30 * time.Second
+	goodbye        = time.Second
+	clockSkew      = 10 * time.Second // between a login and our clock
+	acceptRetry    = 20 * time.Millisecond
+	maxHalfOpen    = 256
+	maxWindow      = 16 << 20
+	maxResults     = 1 << 20 // of a client, which sends no report
+)
+
+// Serve listens at the given addresses and serves until ctx is done; then it returns nil once everything that it started is
+// gone, tests in progress included. An address that cannot be had is an error at once.
+func (s *Server) Serve(ctx context.Context, h host.Host, at ...netip.AddrPort) error {
+	v, err := newService(s.Options, h)
+	if err != nil {
+		return err
+	}
+	if len(at) == 0 {
+		return errors.New("iperf3 server: no address to listen at")
+	}
+	var open []io.Closer
+	defer func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+	}()
+	var listeners []net.Listener
+	var sockets []*socket
+	var bound []netip.AddrPort
+	for _, a := range at {
+		l, p, err := listen(ctx, h, a)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("iperf3 server: %w; another server is running there: stop it, or choose another port", err)
+		}
+		if err != nil {
+			return fmt.Errorf("iperf3 server: %w", err)
+		}
+		open = append(open, l, p)
+		listeners, sockets = append(listeners, l), append(sockets, v.newSocket(p))
+		bound = append(bound, addrPort(l.Addr()))
+	}
+	defer v.sessions.Wait()
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range listeners {
+		g.Go(func() error { return v.accept(ctx, listeners[i]) })
+		g.Go(func() error { return sockets[i].receive(ctx) })
+	}
+	if s.Options.Ready != nil {
+		s.Options.Ready(bound)
+	}
+	return g.Wait()
+}
+
+// listen listens for connections and datagrams at the same port.
+func listen(ctx context.Context, h host.Host, a netip.AddrPort) (net.Listener, host.PacketConn, error) {
+	for try := 0; ; try++ {
+		l, err := h.ListenTCP(ctx, a, host.Options{})
+		if err != nil {
+			return nil, nil, err
+		}
+		at := addrPort(l.Addr())
+		p, err := h.ListenUDP(ctx, netip.AddrPortFrom(a.Addr(), at.Port()), host.Options{ReceiveBuffer: udpBuffer})
+		if err == nil {
+			return l, p, nil
+		}
+		_ = l.Close()
+		// A port of the system's choice may be free for one of them only.
+		if a.Port() != 0 || try == 8 {
+			return nil, nil, err
+		}
+	}
+}
+
+// service is one Serve call.
+type service struct {
+	o        Options
+	host     host.Host
+	log      *logger
+	sessions sync.WaitGroup
+
+	mu       sync.Mutex
+	tests    int
+	by       map[netip.Prefix]int
+	accepted uint64                   // connections so far
+	half     []*arrival               // connections that are no part of a test yet, oldest first
+	waiting  map[wire.Cookie]*streams // tests that wait for their data connections, by their cookie's Key
+	opening  map[netip.Addr]*opening  // tests that wait for their UDP streams, by their client's address
+}
+
+// arrival is a connection with its place in the order of all.
+type arrival struct {
+	net.Conn
+	peer   netip.AddrPort
+	number uint64
+}
+
+func newService(o Options, h host.Host) (*service, error) {
+	if o.MaxTests == 0 {
+		o.MaxTests = 64
+	}
+	if o.MaxTestsPerAddress == 0 {
+		o.MaxTestsPerAddress = min(32, o.MaxTests)
+	}
+	if o.MaxStreams == 0 {
+		o.MaxStreams = 128
+	}
+	if o.MaxLength == 0 {
+		o.MaxLength = time.Hour
+	}
+	if o.MaxUDPRate == 0 {
+		o.MaxUDPRate = bitrate.Gbit
+	}
+	if o.MaxRate > 0 {
+		o.MaxUDPRate = min(o.MaxUDPRate, o.MaxRate)
+	}
+	switch {
+	case o.MaxTests < 0 || o.MaxTestsPerAddress < 0 || o.MaxStreams < 0 || o.MaxLength < 0 || o.MaxRate < 0 || o.MaxUDPRate < 0:
+		return nil, errors.New("iperf3 server: a limit is negative")
+	case o.MaxStreams > 128:
+		return nil, errors.New("iperf3 server: more than 128 streams, which no client asks for")
+	case o.Login != nil && (o.Login.Key == nil || len(o.Login.Users) == 0):
+		return nil, errors.New("iperf3 server: a login wants a private key and at least one user")
+	}
+	return &service{o: o, host: h, log: &logger{clock: h, out: o.Log}, by: map[netip.Prefix]int{},
+		waiting: map[wire.Cookie]*streams{}, opening: map[netip.Addr]*opening{}}, nil
+}
+
+// accept starts a goroutine for every connection, until ctx is done.
+func (v *service) accept(ctx context.Context, l net.Listener) error {
+	release := pump.OnDone(ctx, func() { _ = l.Close() })
+	defer release()
+	for {
+		conn, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				_ = conn.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("iperf3 server: %w", err)
+		case err != nil:
+			// Out of descriptors, or a connection that was reset while it waited: others will come. Who has not said yet what he wants
+			// makes room.
+			v.log.printf("iperf3: accepting a connection: %v", err)
+			v.evict()
+			if v.host.SleepUntil(ctx, v.host.Now().Add(acceptRetry)) != nil {
+				return nil
+			}
+			continue
+		}
+		a := v.arrive(conn)
+		v.sessions.Go(func() { v.handle(ctx, a) })
+	}
+}
+
+// arrive notes a new connection among those that are no part of a test, the oldest of which leaves where they are too many.
+func (v *service) arrive(conn net.Conn) *arrival {
+	a := &arrival{Conn: conn, peer: addrPort(conn.RemoteAddr())}
+	v.mu.Lock()
+	v.accepted++
+	a.number = v.accepted
+	v.half = append(v.half, a)
+	full := len(v.half) > maxHalfOpen
+	v.mu.Unlock()
+	if full {
+		v.evict()
+	}
+	return a
+}
+
+// evict closes the oldest connection that is no part of a test; its own goroutine does the rest.
+func (v *service) evict() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.half) > 0 {
+		_ = v.half[0].Close()
+		v.half = slices.Delete(v.half, 0, 1)
+	}
+}
+
+// belongs takes a connection off those that are no part of a test: it is one now, or is over.
+func (v *service) belongs(a *arrival) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if i := slices.Index(v.half, a); i >= 0 {
+		v.half = slices.Delete(v.half, i, i+1)
+	}
+}
+
+// handle reads a connection's cookie: it belongs to a test that waits for it, or begins one of its own.
+func (v *service) handle(ctx context.Context, a *arrival) {
+	defer v.belongs(a)
+	release := pump.OnDone(ctx, func() { _ = a.Close() })
+	var cookie wire.Cookie
+	_ = a.SetReadDeadline(v.host.Now().Add(cookieTimeout)) // it fails only where the read will
+	_, err := io.ReadFull(a, cookie[:])
+	release()
+	if err != nil || ctx.Err() != nil {
+		_ = a.Close()
+		return
+	}
+	_ = a.SetReadDeadline(time.Time{})
+	switch v.offer(cookie, a) {
+	case taken:
+		return
+	case refused:
+		_ = a.SetWriteDeadline(v.host.Now().Add(writeTimeout))
+		_, _ = a.Write([]byte{wire.AccessDenied.Byte()})
+		_ = a.Close()
+		return
+	}
+	s := &session{service: v, conn: a, peer: a.peer, cookie: cookie}
+	s.run(ctx)
+}
+
+// take counts a test against an address unless that would exceed a limit.
+func (v *service) take(a netip.Addr) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.tests >= v.o.MaxTests || v.by[account(a)] >= v.o.MaxTestsPerAddress {
+		return false
+	}
+	v.tests++
+	v.by[account(a)]++
+	return true
+}
+
+// give takes it back.
+func (v *service) give(a netip.Addr) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.tests--
+	if v.by[account(a)]--; v.by[account(a)] == 0 {
+		delete(v.by, account(a))
+	}
+}
+
+// account is whom an address's usage is counted against: the address, or the /64 that an IPv6 host can choose any address from.
+func account(a netip.Addr) netip.Prefix {
+	bits := 32
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.WithZone("").Prefix(bits) // no error: the address is valid, and bits within its length
+	return p
+}
+
+// addrPort is a net.Addr of TCP as a value; the zero AddrPort where it is something else.
+func addrPort(a net.Addr) netip.AddrPort {
+	p, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}
