@@ -32,7 +32,7 @@ type BuildOptions struct {
 	// CongestionControl is the default of both ends' TCP; "" leaves the machine's own.
 	CongestionControl string
 	// RealTime asks for real-time scheduling of the forwarder, which keeps its delays true on a busy machine, where it is permitted. The rest of
-	// the machine then gets what the forwarder leaves: on two CPUs, two such labs at once have been seen to starve what they wait for.
+	// the machine then gets what the forwarder leaves.
 	RealTime bool
 }
 
@@ -279,6 +279,7 @@ func (l *Lab) startForwarder(p Program, sockets []*os.File) error {
 	defer theirs.Close()
 	l.control, l.answers = ours, json.NewDecoder(ours)
 	files := append([]*os.File{nil, nil, os.Stderr, theirs}, sockets...)
+	p.Env = append(slices.Clip(p.Env), seldomGarbage)
 	// All threads of the process inherit what this one has. Its link loop alone would not do: the others hold locks that it needs.
 	return onThread(func() error {
 		l.facts.RealTime = hurry(l.realTime) == nil
@@ -288,16 +289,23 @@ func (l *Lab) startForwarder(p Program, sockets []*os.File) error {
 	})
 }
 
+// seldomGarbage keeps the forwarder's garbage collector asleep while nothing but a pool of packets grows, which is no garbage.
+const seldomGarbage = "GOGC=1000"
+
 // errNoRealTime says that real-time scheduling was not asked for.
 var errNoRealTime = errors.New("real-time scheduling was not asked for")
 
 // hurry asks for real-time scheduling of the calling thread and what it starts. Where that is not wanted or not permitted, which is the
 // error, it asks for the shortest time slice: whoever is content with little at a time is let in sooner (EEVDF, Linux 6.12; earlier ones
 // ignore it).
+//
+// It is SCHED_RR, which takes turns among equals, and not SCHED_FIFO, which does not: the Go runtime has threads wait for each other without
+// sleeping (its sweeper for another one's last span, for one), in the belief that the other runs. Under SCHED_FIFO the one that waits keeps the
+// CPU for ever, where every other CPU has such a thread too.
 func hurry(realTime bool) error {
 	err := errNoRealTime
 	if realTime {
-		err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: realTimePriority}, 0)
+		err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: realTimePriority}, 0)
 	}
 	if err != nil {
 		_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Runtime: uint64(shortestSlice)}, 0)
@@ -307,7 +315,7 @@ func hurry(realTime bool) error {
 
 const shortestSlice = 100 * time.Microsecond
 
-// realTimePriority is low among those of SCHED_FIFO, and above everything else.
+// realTimePriority is low among those of SCHED_RR, and above everything else.
 const realTimePriority = 10
 
 // order gives the forwarder an order and returns its answer.

@@ -74,6 +74,7 @@ type testLink struct {
 	Mark       bool // mark every packet that may be
 	Duplicate  float64
 	Corruption float64
+	RealTime   bool // of the lab, not of its link
 }
 
 func testLinks(drop func(link.Packet, link.Reason), clone func(any) any) (down, up *link.Link, err error) {
@@ -136,7 +137,7 @@ func inLab(t *testing.T, c testLink, inside func(t *testing.T, l *Lab)) {
 		}
 		forwarder := again(linkPart)
 		forwarder.Env = append(forwarder.Env, linkVariable+"="+string(text))
-		l, err := Build(ctx, BuildOptions{Forwarder: forwarder, Hosts: []string{"lab"}, RealTime: os.Getenv("BLOAT_ACCURACY") != ""})
+		l, err := Build(ctx, BuildOptions{Forwarder: forwarder, Hosts: []string{"lab"}, RealTime: c.RealTime || os.Getenv("BLOAT_ACCURACY") != ""})
 		if rerr := outside.Report(l, err); err != nil || rerr != nil {
 			t.Fatal(err, rerr)
 		}
@@ -214,6 +215,32 @@ func TestThePathIsTheLinkAndNothingElse(t *testing.T) {
 			t.Errorf("the carrier's own delay is %+v", cost)
 		}
 	})
+}
+
+// Of two such labs at once on two CPUs each could keep one for ever: one thread of the runtime spun there for what another one held, which had
+// no turn. The labs wait for each other as much as there are CPUs.
+func TestRealTimeLabsAtOnceAreAllBuilt(t *testing.T) {
+	for i := range 6 {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel()
+			inLab(t, testLink{Delay: time.Millisecond, RealTime: true}, func(t *testing.T, l *Lab) {
+				if !l.Facts().RealTime {
+					t.Skip("real-time scheduling is not permitted here")
+				}
+				tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", l.forwarder.process.Pid))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, task := range tasks {
+					tid, _ := strconv.Atoi(task.Name())
+					if a, err := unix.SchedGetAttr(tid, 0); err != nil || a.Policy != unix.SCHED_RR {
+						t.Errorf("thread %d of the forwarder has policy %+v, %v; want SCHED_RR, under which equals take turns", tid, a, err)
+					}
+				}
+				checkSane(t, l)
+			})
+		})
+	}
 }
 
 // checkSane checks what holds for every lab at rest.
