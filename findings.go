@@ -36,6 +36,7 @@ func (r *recorder) judge(stopped string) []Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found := append(r.rec.judgeFlows(stopped), r.rec.judgeCongestionControl()...)
+	found = append(found, r.rec.judgeDistance()...)
 	return append(found, r.rec.judgeProbes()...)
 }
 
@@ -104,6 +105,44 @@ func (r *Recording) judgeCongestionControl() (found []Finding) {
 		}
 	}
 	return found
+}
+
+// farthest is within what the RRUL specification wants the server to be.
+const farthest = 80 * time.Millisecond
+
+// judgeDistance says which servers of an RRUL workload are too far away for it.
+func (r *Recording) judgeDistance() (found []Finding) {
+	if !strings.HasPrefix(r.Plan.Name, "rrul") && !strings.HasPrefix(r.Plan.Workload, "rrul") {
+		return nil
+	}
+	var far []string
+	for _, p := range append([]Path{r.Path}, r.Paths...) {
+		if rtt := r.leastRTT(p); rtt > farthest {
+			far = addOnce(far, fmt.Sprintf("%s is %v away", quoteOdd(p.Host), rtt.Round(100*time.Microsecond)))
+		}
+	}
+	if len(far) > 0 {
+		found = append(found, Finding{Code: "server_far", Severity: Weakens,
+			Text: fmt.Sprintf("%s, and RRUL wants its server within %v: choose one that is nearer", brief(far), farthest)})
+	}
+	return found
+}
+
+// leastRTT returns the least round-trip time that was seen to a server, 0 for none.
+func (r *Recording) leastRTT(p Path) (least time.Duration) {
+	least = p.Setup
+	for i := range r.Probes {
+		s := &r.Probes[i]
+		if s.Address != p.Address {
+			continue
+		}
+		for _, sample := range s.Samples {
+			if sample.RTT > 0 && (least == 0 || sample.RTT < least) {
+				least = sample.RTT
+			}
+		}
+	}
+	return least
 }
 
 // judgeProbes says what the probes met beside loss.

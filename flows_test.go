@@ -322,3 +322,22 @@ func TestManyFlowsRun(t *testing.T) {
 		t.Errorf("%d of %d flows carried data: %+v", carried, len(rec.Flows), rec.Findings)
 	}
 }
+
+func TestAServerThatIsFarAwayIsNamedInAnRRULRunAlone(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		rtt  time.Duration
+		far  bool
+	}{{"rrul_be", 79 * time.Millisecond, false}, {"rrul_be", 90 * time.Millisecond, true}, {"test", 90 * time.Millisecond, false}} {
+		p := one(time.Second, bufferbloat.FlowPlan{Name: "down", Direction: load.Download})
+		p.Name = c.name
+		rec, err := rig{link: lab.Config{RTT: c.rtt}}.run(t, t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, far := finding(rec, "server_far")
+		if far != c.far || far && !strings.Contains(f.Text, "lab is 90") {
+			t.Errorf("%s at %v: got %+v, want one: %t", c.name, c.rtt, f, c.far)
+		}
+	}
+}

@@ -42,7 +42,7 @@ type rig struct {
 }
 
 // run carries out plan in the rig.
-func (r rig) run(t *testing.T, ctx context.Context, plan bufferbloat.Plan) (*bufferbloat.Recording, error) {
+func (r rig) run(t testing.TB, ctx context.Context, plan bufferbloat.Plan) (*bufferbloat.Recording, error) {
 	t.Helper()
 	r.link.Virtual = true
 	link, err := lab.New(r.link)
@@ -138,7 +138,7 @@ func plan(change ...func(*bufferbloat.SpeedtestOptions)) bufferbloat.Plan {
 }
 
 // checkInvariants checks what must hold in every recording, however the run went.
-func checkInvariants(t *testing.T, rec *bufferbloat.Recording) {
+func checkInvariants(t testing.TB, rec *bufferbloat.Recording) {
 	t.Helper()
 	for _, s := range rec.Probes {
 		for i, p := range s.Samples {
