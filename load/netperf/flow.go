@@ -82,45 +82,22 @@ func (f *Flow) Open(ctx context.Context) error {
 	if f.o.Rate != 0 && f.o.Direction == load.Download {
 		return f.client.explain(ctx, fmt.Errorf("a download of %v: this protocol can't ask the server for a rate: %w", f.o.Rate, errors.ErrUnsupported))
 	}
-	k, err := f.client.connect(ctx)
+	k, response, err := f.client.openTest(ctx, f.request(), f.o.Server)
 	if err != nil {
 		return err
 	}
-	record, err := k.ask(ctx, f.request().AppendTo(k.begin), responseTimeout)
-	if err == nil {
-		f.response, err = wire.ParseResponse(record)
-	}
-	switch {
-	case errors.Is(err, ErrClosed) && f.o.Server.Name == "":
-		err = fmt.Errorf("%w, as stock servers do for a %w: %s", ErrClosed, ErrPassphrase, f.client.passphraseAdvice())
-	case errors.Is(err, ErrClosed):
-		err = fmt.Errorf("%w, though it answered before: it may limit its connections; try fewer streams", ErrClosed)
-	case err != nil:
-	case f.response.Error != 0:
-		err = &RefusedError{Number: f.response.Error}
-	case f.response.DataPort == 0:
-		err = errors.New("the server could not bind its data address: it names port 0")
-	}
-	if err != nil {
-		k.close()
-		return f.client.explain(ctx, err)
-	}
-	f.ctl = k
+	f.ctl, f.response = k, response
 	return nil
 }
 
 // request is what the server is asked for. Its length only bounds the server: the client's own time decides, so the server gets
 // the time until Run, and what an upload may need to drain or a download to be ended from this side, on top.
 func (f *Flow) request() wire.Request {
-	family, test, more := wire.IPv4, wire.TCPMaerts, 2*time.Second
-	if host.FamilyOf(f.client.Addr.Addr()) == host.IPv6 {
-		family = wire.IPv6
-	}
+	test, more := wire.TCPMaerts, 2*time.Second
 	if f.o.Direction == load.Upload {
 		test, more = wire.TCPStream, maxGrace
 	}
-	seconds := math.Ceil((f.o.Length + f.o.Wait + more).Seconds())
-	r := wire.Omni(test, family, int32(min(seconds, math.MaxInt32)))
+	r := wire.Omni(test, f.client.family(), wholeSeconds(f.o.Length+f.o.Wait+more))
 	r.DataPort, r.Congestion = f.o.DataPort, f.o.ServerCongestionControl
 	if f.o.ServerDSCP != 0 {
 		r.DS = int32(f.o.ServerDSCP.Byte())
@@ -161,6 +138,7 @@ func (f *Flow) Run(ctx context.Context) (load.Result, error) {
 	if f.response.DS >= 0 && f.response.DS <= 255 {
 		r.out.RemoteDS, r.out.HasRemoteDS = uint8(f.response.DS), true
 	}
+	r.sayPace(f.response)
 	f.connected(data)
 	err = r.run(ctx)
 	r.out.Warning = strings.Join(r.warnings, "; ")

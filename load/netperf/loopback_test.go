@@ -70,6 +70,7 @@ func run(ctx context.Context, t *testing.T, c *netperf.Client, n int, o netperf.
 }
 
 func TestOurClientAndOurServerOverTheKernel(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		at         string
 		flows      int
@@ -203,6 +204,7 @@ func TestAFlowEndsAfterItsBytes(t *testing.T) {
 }
 
 func TestAFlowWhoseTimeIsUpBeforeItsBytesSaysSo(t *testing.T) {
+	t.Parallel()
 	client, _ := serve(t, "127.0.0.1:0", server.Options{Version: "test"})
 	o := netperf.FlowOptions{Direction: load.Upload, Length: time.Second, Bytes: 10_000_000, Rate: 8_000_000}
 	got := run(t.Context(), t, client, 1, o)[0]
@@ -212,5 +214,45 @@ func TestAFlowWhoseTimeIsUpBeforeItsBytesSaysSo(t *testing.T) {
 	o.Direction = load.Download
 	if err := client.NewFlow(o).Open(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a download with a rate: got %v", err)
+	}
+}
+
+func TestAServersOwnLimitsAreSaidWithTheFigure(t *testing.T) {
+	t.Parallel()
+	client, _ := serve(t, "127.0.0.1:0", server.Options{Version: "test", MaxRate: 80_000_000})
+	info, err := client.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, direction := range []load.Direction{load.Download, load.Upload} {
+		o := netperf.FlowOptions{Direction: direction, Length: time.Second, Server: info}
+		got := run(t.Context(), t, client, 1, o)[0]
+		if got.err != nil || got.result.Bytes > 12_000_000 || !strings.Contains(got.result.Warning, "to 80.00 Mbit/s") {
+			t.Errorf("%v: got %+v, %v; want some 10 MB and a warning", direction, got.result, got.err)
+		}
+	}
+	busy, n := [][]time.Duration{{0, 0}, {99, 40}}, 0
+	cpu := func() ([]time.Duration, []time.Duration, error) {
+		n++
+		return busy[(n-1)%2], []time.Duration{time.Duration(100 * ((n - 1) % 2)), time.Duration(100 * ((n - 1) % 2))}, nil
+	}
+	client, _ = serve(t, "127.0.0.1:0", server.Options{Version: "test", CPU: cpu})
+	if info, err = client.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o := netperf.FlowOptions{Direction: load.Download, Length: time.Second, ServerCPU: true, Server: info}
+	got := run(t.Context(), t, client, 1, o)[0]
+	if got.err != nil || !got.result.HasServerCPU || got.result.ServerCPU < 0.69 || got.result.ServerCPU > 0.7 ||
+		!strings.Contains(got.result.Warning, "CPU of the server was busy for 99%") {
+		t.Errorf("got %+v, %v; want 69.5%% and a warning", got.result, got.err)
+	}
+}
+
+func TestALimitOfTheServerIsSaidInItsOwnWords(t *testing.T) {
+	t.Parallel()
+	client, _ := serve(t, "127.0.0.1:0", server.Options{Version: "test", MaxLength: time.Second})
+	_, err := client.NewFlow(netperf.FlowOptions{Direction: load.Download, Length: 5 * time.Minute}).Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "where this server allows at most 1s") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -196,7 +196,26 @@ func (r *running) serversWord() {
 func (r *running) serverCPU() {
 	if share := r.results.CPUPercent / 100; r.response.Flags&wire.FlagCPU != 0 && share >= 0 && share <= 1 {
 		r.out.ServerCPU, r.out.HasServerCPU = float64(share), true
+		if busiest := r.results.BusiestPercent; r.o.Server.Layout != wire.UnknownLayout && busiest >= busyCPU && busiest <= 100 {
+			r.warn("a CPU of the server was busy for %.0f%% of the time: it may be the limit", busiest)
+		}
 	}
+}
+
+// busyCPU is the percentage of a CPU's time from which on it may be what limits a flow.
+const busyCPU = 97
+
+// sayPace warns of a server that holds the payload to a rate of its own: what is measured is that.
+func (r *running) sayPace(p wire.Response) {
+	if p.PaceBurst == 0 || p.PaceMicros == 0 {
+		return
+	}
+	size := p.SendSize
+	if r.o.Direction == load.Upload {
+		size = p.RecvSize
+	}
+	rate := float64(p.PaceBurst) * float64(size) * 8 / float64(p.PaceMicros)
+	r.warn("the server holds the payload of all its tests together to %.2f Mbit/s", rate)
 }
 
 // upload writes until its time is over, then waits until the server has had everything.

@@ -229,6 +229,7 @@ func udpServer(t *testing.T, h host.Host, drop func(n int) bool) netip.AddrPort 
 }
 
 func TestALostDatagramCostsItsTimeoutAndTheTestGoesOn(t *testing.T) {
+	t.Parallel()
 	h := host.NewKernel()
 	at := udpServer(t, h, func(n int) bool { return n%1000 == 999 })
 	o := TransactionOptions{Kind: UDPRR, Length: 10 * time.Second, Count: 2500, Timeout: 50 * ms}
@@ -239,6 +240,7 @@ func TestALostDatagramCostsItsTimeoutAndTheTestGoesOn(t *testing.T) {
 }
 
 func TestDatagramsToAClosedPortAreAnErrorThatNamesIt(t *testing.T) {
+	t.Parallel()
 	h := host.NewKernel()
 	var port atomic.Int32
 	at := play(t, h, func(ctl net.Conn, listen func() (net.Listener, uint16)) {

@@ -306,7 +306,7 @@ func (t *test) respond(port uint16, o host.Options) {
 		p.RecvSize = pump.ChunkSize
 		t.sayPace(&p, t.in)
 	case wire.TCPMaerts:
-		p.SendSize = pump.ChunkSize
+		p.SendSize = int32(t.sendSize())
 		t.sayPace(&p, t.out)
 	case wire.UDPStream:
 		p.RecvSize = maxDatagram
@@ -335,12 +335,24 @@ func (t *test) respond(port uint16, o host.Options) {
 	t.response = p
 }
 
-// sayPace tells the client that its payload is held to a rate, as one send of ChunkSize per interval.
+// sendSize is the most bytes of a write of a download.
+func (t *test) sendSize() int {
+	if n := t.req.SendSize; n > 0 && n < pump.ChunkSize {
+		return int(n)
+	}
+	return pump.ChunkSize
+}
+
+// sayPace tells the client that its payload is held to a rate, as one send, or receive, per interval.
 func (t *test) sayPace(p *wire.Response, by *throttle) {
 	if by == nil {
 		return
 	}
-	every := float64(pump.ChunkSize) * 8 / float64(by.rate) * 1e6
+	size := p.RecvSize
+	if t.kind == wire.TCPMaerts {
+		size = p.SendSize
+	}
+	every := float64(size) * 8 / float64(by.rate) * 1e6
 	p.PaceBurst, p.PaceMicros = 1, uint32(min(every, math.MaxUint32))
 }
 

@@ -154,7 +154,7 @@ func (t *test) transmit(ctx context.Context, conn net.Conn) pump.Outcome {
 		limit = left
 	}
 	var n pump.Counter
-	out, _ := pump.Send(ctx, t.host, conn, &n, pump.Options{Until: until, Idle: idleTimeout, Limit: limit})
+	out, _ := pump.Send(ctx, t.host, conn, &n, pump.Options{Until: until, Idle: idleTimeout, Limit: limit, Size: t.sendSize()})
 	t.results.TxBytes, t.results.TxCalls = out.Bytes, uint32(out.Calls)
 	return out
 }
