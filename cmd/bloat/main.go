@@ -53,6 +53,7 @@ type app struct {
 	now            func() time.Time           // wall clock, which names runs
 	progress       func(bufferbloat.Progress) // nil where nobody looks
 	part           string                     // of a lab, that this process is
+	automation     string                     // what makes runs more than one that somebody started by hand: "a batch"
 	uninterrupt    func()                     // stops main's own handling of signals, and ends its context
 
 	argv          []string     // the command line

@@ -152,6 +152,9 @@ func (f *directoryFlags) publicServers(plan *bufferbloat.Plan, automation string
 // usePublicServers counts a run that is about to begin against the public servers of its plan, and tells their policies to who uses them for the first
 // time. It returns an error where a rule or a count forbids the run, which then must not begin.
 func (a *app) usePublicServers(ctx context.Context, f *directoryFlags, plan *bufferbloat.Plan, automation string) error {
+	if automation == "" {
+		automation = a.automation
+	}
 	use, err := f.publicServers(plan, automation)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"bufferbloat"
+	"bufferbloat/planfile"
 )
 
 // runFlags are the flags of bloat run and bloat rrul as parsed.
@@ -20,6 +22,7 @@ type runFlags struct {
 	length, lead, step seconds
 	set                []string
 	given              map[string]string // the parameters of the plan
+	batch              batchFlags
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -41,9 +44,10 @@ partial (the reason is in the result), 128+n ended by signal n with the partial 
 			}
 			return noArguments(nil, args[1:])
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runPlan(cmd, f, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runFile(cmd, f, args[0]) },
 	}
 	f.register(cmd)
+	f.batch.register(cmd.Flags())
 	return cmd
 }
 
@@ -76,13 +80,16 @@ func (f *runFlags) labArgument(args []string, n int) []string {
 
 // parameters collects what the flags say of the plan's parameters.
 func (f *runFlags) parameters(cmd *cobra.Command) error {
-	f.given = map[string]string{}
-	for _, text := range f.set {
-		key, value, ok := strings.Cut(text, "=")
-		if _, again := f.given[key]; !ok || key == "" || again {
-			return fmt.Errorf("--set %q: want KEY=VALUE, and each key once", text)
+	var err error
+	if f.given, err = settings(f.set); err != nil {
+		return err
+	}
+	if !f.lab.on() { // what is left open is the plan's own
+		for name, port := range map[string]*uint16{"port": &f.port, "irtt-port": &f.irttPort, "iperf3-port": &f.iperf3Port} {
+			if !cmd.Flags().Changed(name) {
+				*port = 0
+			}
 		}
-		f.given[key] = value
 	}
 	for name, value := range map[string]*seconds{"length": &f.length, "lead": &f.lead, "step": &f.step} {
 		if !cmd.Flags().Changed(name) {
@@ -96,12 +103,39 @@ func (f *runFlags) parameters(cmd *cobra.Command) error {
 	return nil
 }
 
+// runFile carries out the batch of a file, or the plan of a name or file.
+func (a *app) runFile(cmd *cobra.Command, f *runFlags, name string) error {
+	b, err := batchFile(name)
+	switch {
+	case err != nil:
+		return &usageError{err}
+	case b != nil:
+		return a.runBatch(cmd, f, b, name)
+	case f.batch != batchFlags{}:
+		return &usageError{fmt.Errorf("--resume and --retry-failed go with a batch, and %s is none", name)}
+	}
+	return a.runPlan(cmd, f, name)
+}
+
+// settings reads what --set says.
+func settings(texts []string) (map[string]string, error) {
+	given := map[string]string{}
+	for _, text := range texts {
+		key, value, ok := strings.Cut(text, "=")
+		if _, again := given[key]; !ok || key == "" || again {
+			return nil, fmt.Errorf("--set %q: want KEY=VALUE, and each key once", text)
+		}
+		given[key] = value
+	}
+	return given, nil
+}
+
 // runPlan carries out the plan of a name or file.
 func (a *app) runPlan(cmd *cobra.Command, f *runFlags, name string) error {
 	if err := f.parameters(cmd); err != nil {
 		return &usageError{err}
 	}
-	d, err := definition(name)
+	d, err := definition(name, os.Stdin)
 	if err != nil {
 		return &usageError{err}
 	}
@@ -110,7 +144,11 @@ func (a *app) runPlan(cmd *cobra.Command, f *runFlags, name string) error {
 
 func (a *app) runDefinition(ctx context.Context, f *runFlags, d bufferbloat.Definition) error {
 	plan, err := a.planOf(ctx, &f.measureFlags, f.hosts, func() (bufferbloat.Plan, error) {
-		servers, err := f.servers(f.hosts, max(d.Servers, 1))
+		known := 0
+		if len(d.Own) > 0 && d.Own[0].Host != "" {
+			known = len(d.Own)
+		}
+		servers, err := f.servers(f.hosts, max(d.Servers, len(d.Own), 1), known)
 		if err != nil {
 			return bufferbloat.Plan{}, err
 		}
@@ -128,14 +166,30 @@ func isPlanFile(name string) bool {
 	return ext == ".yaml" || ext == ".yml" || name == "-" || strings.ContainsRune(name, os.PathSeparator)
 }
 
-// definition returns the definition of a name: of the catalogue, or of a file.
-func definition(name string) (bufferbloat.Definition, error) {
-	if isPlanFile(name) {
-		return bufferbloat.Definition{}, fmt.Errorf("%s: no file can be read", name)
+// definition returns the definition of a name: of the catalogue, or of a file, where "-" is stdin.
+func definition(name string, stdin io.Reader) (bufferbloat.Definition, error) {
+	if !isPlanFile(name) {
+		d, ok := bufferbloat.Find(name)
+		if !ok {
+			return d, fmt.Errorf("no plan %q; bloat list names them all, and a file ends in .yaml", name)
+		}
+		return d, nil
 	}
-	d, ok := bufferbloat.Find(name)
-	if !ok {
-		return d, fmt.Errorf("no plan %q; bloat list names them all, and a file ends in .yaml", name)
+	in := stdin
+	if name != "-" {
+		if err := checkRegular(name); err != nil {
+			return bufferbloat.Definition{}, err
+		}
+		file, err := os.Open(name)
+		if err != nil {
+			return bufferbloat.Definition{}, err
+		}
+		defer file.Close()
+		in = file
 	}
-	return d, nil
+	b, err := io.ReadAll(io.LimitReader(in, planfile.MaxBytes+1))
+	if err != nil {
+		return bufferbloat.Definition{}, err
+	}
+	return planfile.Read(name, b)
 }

@@ -29,8 +29,10 @@ var rules = []rule{
 	{"servers", []string{"internal/..."}},
 	// A Recording is made of the words of load and probe; those who speak the protocols are none of report's business.
 	{"report", []string{".", "load", "probe", "internal/..."}},
+	// A batch is told what a run is, and knows none of those who make one.
+	{"batch", []string{"internal/..."}},
 	{"internal", nil},
-	{"cmd", []string{".", "load/...", "probe/...", "report/...", "servers/...", "watch/...", "internal/..."}},
+	{"cmd", []string{".", "load/...", "probe/...", "report/...", "servers/...", "watch/...", "batch", "internal/..."}},
 }
 
 // testOnly are the packages that only tests, and each other, may import.

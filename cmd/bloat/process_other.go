@@ -1,0 +1,11 @@
+//go:build !unix
+
+package main
+
+import "os/exec"
+
+// ownGroup does nothing where processes have no groups.
+func ownGroup(*exec.Cmd) {}
+
+// killGroup ends the process.
+func killGroup(cmd *exec.Cmd) error { return cmd.Process.Kill() }
