@@ -43,6 +43,7 @@ type entry struct {
 	Finding   *Finding       `json:"finding,omitempty"`
 	Quantity  *Quantity      `json:"quantity,omitempty"` // whole, or what it has so far
 	Values    *valueColumns  `json:"values,omitempty"`   // further ones of a quantity
+	LabCounts *LabCounts     `json:"lab_counts,omitempty"`
 	End       *end           `json:"end,omitempty"`
 }
 
@@ -185,6 +186,9 @@ func (r *Recording) apply(e *entry) error {
 	case e.Head != nil:
 		r.Version, r.Started, r.Plan, r.Path, r.Client = e.Head.Version, e.Head.Started, e.Head.Plan, e.Head.Path, e.Head.Client
 		r.Paths, r.Source = e.Head.Paths, e.Head.Source
+		if l := r.Path.Lab; l != nil && l.Counted != nil {
+			return l.Counted.check()
+		}
 	case e.Phase != nil:
 		return r.applyPhase(*e.Phase)
 	case e.Series != nil:
@@ -234,6 +238,8 @@ func (r *Recording) apply(e *entry) error {
 		r.Others = append(r.Others, *e.Quantity)
 	case e.Values != nil:
 		return r.applyValues(e.Values)
+	case e.LabCounts != nil:
+		return r.applyLabCounts(e.LabCounts)
 	case e.End != nil:
 		r.Ended, r.Stopped = e.End.Ended, e.End.Stopped
 		return inRun(r.Ended)

@@ -78,7 +78,8 @@ type LabLink struct {
 	Queue      string          `json:"queue"`             // "fifo" or "fq_codel"
 	BufferDown int             `json:"buffer_down_bytes"` // bytes of queue, each way
 	BufferUp   int             `json:"buffer_up_bytes"`
-	Overhead   int             `json:"overhead_bytes"` // bytes that the link charges beyond the IP packet
+	Overhead   int             `json:"overhead_bytes"`    // bytes that the link charges beyond the IP packet
+	Counted    *LabCounts      `json:"counted,omitempty"` // by the link itself; nil where the recording does not say
 }
 
 // HostFacts is what bears on a result about the host that measured.
@@ -155,23 +156,26 @@ type Point struct {
 
 // FlowResult is load.Result with its times as offsets from the run's start.
 type FlowResult struct {
-	Due               time.Duration `json:"due_ns,omitempty"` // when the plan wanted it to begin; 0 where it did not come to that
-	Bytes             uint64        `json:"bytes"`
-	CountedBy         load.Counter  `json:"counted_by"`
-	Connected         time.Duration `json:"connected_ns"` // this and the next three are zero with Flowed false
-	First             time.Duration `json:"first_ns"`
-	Last              time.Duration `json:"last_ns"`
-	Stopped           time.Duration `json:"stopped_ns"`
-	Flowed            bool          `json:"flowed"`
-	Retransmits       uint64        `json:"retransmits"`
-	HasRetransmits    bool          `json:"has_retransmits"`
-	CongestionControl string        `json:"congestion_control,omitempty"`
-	RemoteDSCP        string        `json:"remote_dscp,omitempty"` // "" where the server does not say
-	ServerBytes       uint64        `json:"server_bytes"`
-	HasServerBytes    bool          `json:"has_server_bytes"`
-	ServerCPU         float64       `json:"server_cpu"`
-	HasServerCPU      bool          `json:"has_server_cpu"`
-	Warning           string        `json:"warning,omitempty"`
+	Due               time.Duration   `json:"due_ns,omitempty"` // when the plan wanted it to begin; 0 where it did not come to that
+	Bytes             uint64          `json:"bytes"`
+	CountedBy         load.Counter    `json:"counted_by"`
+	Connected         time.Duration   `json:"connected_ns"` // this and the next three are zero with Flowed false
+	First             time.Duration   `json:"first_ns"`
+	Last              time.Duration   `json:"last_ns"`
+	Stopped           time.Duration   `json:"stopped_ns"`
+	Flowed            bool            `json:"flowed"`
+	Retransmits       uint64          `json:"retransmits"`
+	HasRetransmits    bool            `json:"has_retransmits"`
+	CongestionControl string          `json:"congestion_control,omitempty"`
+	RemoteDSCP        string          `json:"remote_dscp,omitempty"` // "" where the server does not say
+	ServerBytes       uint64          `json:"server_bytes"`
+	HasServerBytes    bool            `json:"has_server_bytes"`
+	ServerCPU         float64         `json:"server_cpu"`
+	HasServerCPU      bool            `json:"has_server_cpu"`
+	ServerOwnCPU      float64         `json:"server_own_cpu,omitempty"` // of the server program alone, in CPUs
+	HasServerOwnCPU   bool            `json:"has_server_own_cpu,omitempty"`
+	Datagrams         *load.Datagrams `json:"datagrams,omitempty"` // of a UDP flow
+	Warning           string          `json:"warning,omitempty"`
 }
 
 // CPUSeries is this host's CPU use over the run.

@@ -15,15 +15,16 @@ import (
 
 // RunOptions are what a run needs beside its plan.
 type RunOptions struct {
-	Host       host.Host        // nil is the kernel's network stack and clock
-	Version    string           // of the program, for the recording
-	Started    time.Time        // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
-	Passphrase string           // for the server; it is stored nowhere
-	File       io.Writer        // takes the recording as it grows; nil for none
-	Lab        *LabLink         // what Host emulates, nil where it is real
-	NoCPU      string           // why this host's CPU use says nothing about the run, "" where it does
-	Doubts     func() []Finding // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
-	Watch      []Watch          // what is read beside flows and probes
+	Host       host.Host         // nil is the kernel's network stack and clock
+	Version    string            // of the program, for the recording
+	Started    time.Time         // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
+	Passphrase string            // for the server; it is stored nowhere
+	File       io.Writer         // takes the recording as it grows; nil for none
+	Lab        *LabLink          // what Host emulates, nil where it is real
+	NoCPU      string            // why this host's CPU use says nothing about the run, "" where it does
+	LabCounts  func() *LabCounts // what Lab has counted, asked once when flows and probes have ended; nil, or a nil result, for nothing
+	Doubts     func() []Finding  // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
+	Watch      []Watch           // what is read beside flows and probes
 	// Progress is called when a phase begins and ends and each ProgressEvery (0 is each second), Event with all that happens, these included. Both are
 	// called from one goroutine at a time and must be quick, since probes and flows may wait for them; nil for none.
 	Progress      func(Progress)
@@ -133,6 +134,11 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	stopped := ""
 	if ctx.Err() != nil {
 		stopped = context.Cause(ctx).Error()
+	}
+	if r.o.Lab != nil && r.o.LabCounts != nil {
+		if c := r.o.LabCounts(); c != nil {
+			r.rec.put(&entry{LabCounts: c})
+		}
 	}
 	found := r.rec.judge(stopped)
 	for _, f := range append(found, r.doubts()...) {
