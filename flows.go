@@ -142,6 +142,7 @@ func (r *run) runFlow(ctx context.Context, f *openFlow) {
 	r.follow.flow(f.recorded)
 	res, err := f.loader.Run(ctx)
 	f.recorded.Result = r.flowResult(f.due, &res)
+	r.keepDatagrams(f, &res)
 	if err != nil {
 		f.recorded.Error = err.Error()
 	}
@@ -177,6 +178,7 @@ func (r *run) sampleFlows(flows []openFlow) {
 // openFlows agrees with the servers on all flows of a phase, which will begin later by up to ahead.
 func (r *run) openFlows(ctx context.Context, ph PhasePlan, ahead time.Duration) []openFlow {
 	flows := make([]openFlow, len(ph.Flows))
+	tests := r.iperf3Tests(ph)
 	var group sync.WaitGroup
 	slots := make(chan struct{}, mostAtOnce)
 	for i := range ph.Flows {
@@ -185,7 +187,7 @@ func (r *run) openFlows(ctx context.Context, ph PhasePlan, ahead time.Duration) 
 		if f.err = f.peer.err; f.err != nil {
 			continue
 		}
-		f.loader, f.err = r.newLoader(flowSpec{plan: fp, peer: f.peer, length: fp.lasts(ph.Length), wait: ahead + fp.Start + openTime(len(ph.Flows)),
+		f.loader, f.err = r.newLoader(flowSpec{plan: fp, peer: f.peer, length: fp.lasts(ph.Length), iperf3: tests, wait: ahead + fp.Start + openTime(len(ph.Flows)),
 			many: len(ph.Flows) > manyFlow})
 		if f.err != nil {
 			continue
@@ -252,6 +254,7 @@ func (r *run) flowResult(due time.Time, res *load.Result) FlowResult {
 		Connected: r.offset(res.Connected), First: r.offset(res.First), Last: r.offset(res.Last), Stopped: r.offset(res.Stopped),
 		Retransmits: res.Retransmits, HasRetransmits: res.HasRetransmits, CongestionControl: res.CongestionControl,
 		ServerBytes: res.ServerBytes, HasServerBytes: res.HasServerBytes, ServerCPU: res.ServerCPU, HasServerCPU: res.HasServerCPU,
+		ServerOwnCPU: res.ServerOwnCPU, HasServerOwnCPU: res.HasServerOwnCPU, Datagrams: res.Datagrams,
 		Warning: res.Warning,
 	}
 	if res.HasRemoteDS {

@@ -11,10 +11,11 @@ import (
 // flowSpec is all that a loader needs to know of its flow.
 type flowSpec struct {
 	plan   *FlowPlan
-	peer   *peer         // where it goes; its address is known
-	length time.Duration // from Run on; then it begins to end
-	wait   time.Duration // the longest time between Open and Run
-	many   bool          // it is one of so many that each must take little memory
+	peer   *peer             // where it goes; its address is known
+	length time.Duration     // from Run on; then it begins to end
+	wait   time.Duration     // the longest time between Open and Run
+	iperf3 map[string]loader // of the phase's iperf3 flows, by their names
+	many   bool              // it is one of so many that each must take little memory
 }
 
 // smallBuffer is what each of many flows reads at once.
@@ -25,6 +26,8 @@ func (r *run) newLoader(f flowSpec) (loader, error) {
 	switch f.plan.Protocol {
 	case "", Netperf:
 		return r.netperfFlow(f), nil
+	case IPerf3, IPerf3UDP:
+		return f.iperf3[f.plan.Name], nil
 	}
 	return nil, fmt.Errorf("flow %q: protocol %s can't be carried out", f.plan.Name, f.plan.Protocol)
 }

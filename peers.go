@@ -19,6 +19,7 @@ type peer struct {
 	family int                // that was asked for; 0 is what works
 	needs  need               // how it must answer
 	must   bool               // something that is not optional goes to it
+	iperf3 bool               // a flow to it speaks iperf3
 	addr   netip.Addr         // valid without err
 	info   netperf.ServerInfo // what it said of itself; Setup alone where it was not asked
 	note   *Finding           // what its address is worth saying, or nil
@@ -30,7 +31,7 @@ type need int
 
 const (
 	needsRoute   need = iota // that packets can be sent to it: probes will tell whether it answers
-	needsIPerf3              // that its iperf3 port accepts connections
+	needsIPerf3              // that it is an iperf3 server
 	needsTCP                 // that its control port accepts connections
 	needsNetperf             // that it is a netperf server that takes us
 )
@@ -38,7 +39,7 @@ const (
 // peersOf returns the peers that a plan needs, the plan's own server first.
 func peersOf(p *Plan) []*peer {
 	peers := []*peer{{server: p.Server, family: p.Server.Family}}
-	add := func(name string, family int, needs need, must bool) {
+	add := func(name string, family int, needs need, must, iperf3 bool) {
 		s, ok := p.ServerOf(name)
 		if !ok {
 			return // Plan.Check refuses such a plan
@@ -48,20 +49,20 @@ func peersOf(p *Plan) []*peer {
 		}
 		for _, known := range peers {
 			if known.server.Name == name && known.family == family {
-				known.needs, known.must = max(known.needs, needs), known.must || must
+				known.needs, known.must, known.iperf3 = max(known.needs, needs), known.must || must, known.iperf3 || iperf3
 				return
 			}
 		}
-		peers = append(peers, &peer{server: s, family: family, needs: needs, must: must})
+		peers = append(peers, &peer{server: s, family: family, needs: needs, must: must, iperf3: iperf3})
 	}
 	for i := range p.Phases {
 		for _, f := range p.Phases[i].Flows {
-			add(f.Server, f.Family, f.Protocol.needs(), !f.Optional)
+			add(f.Server, f.Family, f.Protocol.needs(), !f.Optional, f.Protocol.needs() == needsIPerf3)
 		}
 	}
 	for _, pr := range p.Probes {
 		if pr.Target == "" || pr.Kind == Auto { // which falls back to the server
-			add(pr.Server, pr.Family, pr.Kind.needs(), !pr.Optional)
+			add(pr.Server, pr.Family, pr.Kind.needs(), !pr.Optional, false)
 		}
 	}
 	return peers
@@ -203,10 +204,11 @@ func (r *run) check(ctx context.Context, p *peer, a netip.Addr) (netperf.ServerI
 	switch p.needs {
 	case needsNetperf:
 		return r.client(p.server, a).Check(ctx)
-	case needsTCP:
-		return r.handshake(ctx, p.server, netip.AddrPortFrom(a, p.server.NetperfPort))
-	case needsIPerf3:
-		return r.handshake(ctx, p.server, netip.AddrPortFrom(a, p.server.IPerf3Port))
+	case needsTCP, needsIPerf3:
+		if p.iperf3 {
+			return r.checkIPerf3(ctx, p.server, a)
+		}
+		return r.handshake(ctx, p.server, netip.AddrPortFrom(a, p.tcpPort()))
 	}
 	// A connected socket finds out whether there is a route, and sends nothing.
 	conn, err := r.h.DialUDP(ctx, netip.AddrPortFrom(a, p.server.IRTTPort), socket(p.server))
@@ -275,6 +277,14 @@ func (r *run) paths() (out []Path) {
 		out = append(out, r.path(p))
 	}
 	return out
+}
+
+// tcpPort is the port that TCP probes shake hands with: iperf3's where flows go there and none speaks netperf, otherwise netperf's.
+func (p *peer) tcpPort() uint16 {
+	if p.iperf3 && p.needs < needsNetperf {
+		return p.server.IPerf3Port
+	}
+	return p.server.NetperfPort
 }
 
 // patience is how long a peer may take to answer before the load: three times its TCP handshake, at least a second.

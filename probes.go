@@ -208,7 +208,7 @@ func (r *run) newTransport(ctx context.Context, a askedProbe, o probe.Options) (
 	case IRTT:
 		return r.irttProbe(ctx, a, o)
 	case TCP:
-		return tcp.Dial(r.h, netip.AddrPortFrom(a.addr, a.peer.server.NetperfPort), o)
+		return tcp.Dial(r.h, netip.AddrPortFrom(a.addr, a.peer.tcpPort()), o)
 	}
 	return nil, fmt.Errorf("kind %q can't be carried out", a.kind)
 }

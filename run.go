@@ -15,16 +15,18 @@ import (
 
 // RunOptions are what a run needs beside its plan.
 type RunOptions struct {
-	Host       host.Host         // nil is the kernel's network stack and clock
-	Version    string            // of the program, for the recording
-	Started    time.Time         // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
-	Passphrase string            // for the server; it is stored nowhere
-	File       io.Writer         // takes the recording as it grows; nil for none
-	Lab        *LabLink          // what Host emulates, nil where it is real
-	NoCPU      string            // why this host's CPU use says nothing about the run, "" where it does
-	LabCounts  func() *LabCounts // what Lab has counted, asked once when flows and probes have ended; nil, or a nil result, for nothing
-	Doubts     func() []Finding  // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
-	Watch      []Watch           // what is read beside flows and probes
+	Host       host.Host // nil is the kernel's network stack and clock
+	Version    string    // of the program, for the recording
+	Started    time.Time // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
+	Passphrase string    // for the server; it is stored nowhere
+	// IPerf3Login is for an iperf3 server that wants a user name with the passphrase; nil for none.
+	IPerf3Login *IPerf3Login
+	File        io.Writer         // takes the recording as it grows; nil for none
+	Lab         *LabLink          // what Host emulates, nil where it is real
+	NoCPU       string            // why this host's CPU use says nothing about the run, "" where it does
+	LabCounts   func() *LabCounts // what Lab has counted, asked once when flows and probes have ended; nil, or a nil result, for nothing
+	Doubts      func() []Finding  // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
+	Watch       []Watch           // what is read beside flows and probes
 	// Progress is called when a phase begins and ends and each ProgressEvery (0 is each second), Event with all that happens, these included. Both are
 	// called from one goroutine at a time and must be quick, since probes and flows may wait for them; nil for none.
 	Progress      func(Progress)

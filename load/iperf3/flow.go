@@ -171,3 +171,14 @@ func (f *Flow) end(drop bool) {
 	}
 	_ = f.conn.Close()
 }
+
+// TCPInfo returns the state of a TCP flow's data connection now, or false where it does not stand or the stack does not tell.
+func (f *Flow) TCPInfo() (host.TCPInfo, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conn == nil || f.ended {
+		return host.TCPInfo{}, false
+	}
+	info, err := f.test.client.Host.TCPInfo(f.conn)
+	return info, err == nil
+}

@@ -95,14 +95,14 @@ func TestStockServers(t *testing.T) {
 		name string
 		o    TestOptions
 	}{
-		{"download", TestOptions{Downloads: 1, Length: 2*time.Second, Rate: rate}},
-		{"upload", TestOptions{Uploads: 1, Length: 2*time.Second, Rate: rate}},
+		{"download", TestOptions{Downloads: 1, Length: 2 * time.Second, Rate: rate}},
+		{"upload", TestOptions{Uploads: 1, Length: 2 * time.Second, Rate: rate}},
 		{"both ways, two each", TestOptions{Uploads: 2, Downloads: 2, Length: time.Second, Rate: rate}},
-		{"UDP download", TestOptions{UDP: true, Downloads: 1, Length: 2*time.Second, Rate: rate}},
-		{"UDP upload", TestOptions{UDP: true, Uploads: 1, Length: 2*time.Second, Rate: rate}},
-		{"UDP both", TestOptions{UDP: true, Uploads: 1, Downloads: 1, Length: 2*time.Second, Rate: rate}},
-		{"bytes up", TestOptions{Uploads: 1, Bytes: 10<<20}},
-		{"bytes down", TestOptions{Downloads: 1, Bytes: 10<<20}},
+		{"UDP download", TestOptions{UDP: true, Downloads: 1, Length: 2 * time.Second, Rate: rate}},
+		{"UDP upload", TestOptions{UDP: true, Uploads: 1, Length: 2 * time.Second, Rate: rate}},
+		{"UDP both", TestOptions{UDP: true, Uploads: 1, Downloads: 1, Length: 2 * time.Second, Rate: rate}},
+		{"bytes up", TestOptions{Uploads: 1, Bytes: 10 << 20}},
+		{"bytes down", TestOptions{Downloads: 1, Bytes: 10 << 20}},
 		{"omit up", TestOptions{Uploads: 1, Length: time.Second, Omit: time.Second, Rate: rate}},
 		{"omit down", TestOptions{Downloads: 1, Length: time.Second, Omit: time.Second, Rate: rate}},
 	} {

@@ -66,7 +66,7 @@ const (
 	writeTimeout   = 10 * time.Second // for an answer
 	drainTimeout   = 2 * time.Second  // for what a refused client still sends
 	guessDelay     = 200 * time.Millisecond
-	streamsTimeout = 30 * time.Second
+	streamsTimeout = 120 * time.Second // as stock servers have it: a client may agree on a test before its baseline
 	idleTimeout    = 30 * time.Second
 	lengthGrace    = 40 * time.Second // as stock servers have it
 	resultsTimeout = 30 * time.Second
