@@ -1,6 +1,7 @@
 package bufferbloat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +20,8 @@ type Definition struct {
 	Parameters []Parameter
 	// Servers is how many servers it wants, and MostServers how many it takes; 0 is 1, and as many as it wants.
 	Servers, MostServers int
+	// Own are the servers that it names itself, the plan's own first. Those that are given take their places; where a host is "", one must be.
+	Own []Server
 	// Build makes the plan of the servers and parameters given.
 	Build func(*Values) (Plan, error)
 }
@@ -49,27 +52,64 @@ func (d *Definition) Parameter(name string) (Parameter, bool) {
 }
 
 // Plan returns the plan for servers, the plan's own first, with the parameters in set and the others by default, checked. A server without a name
-// gets its number for one: "2", "3".
+// gets its number for one, "2" or "3", and one without a port the protocol's own.
 func (d *Definition) Plan(servers []Server, set map[string]string) (Plan, error) {
 	v, err := d.values(set)
 	if err != nil {
 		return Plan{}, err
 	}
-	least := max(d.Servers, 1)
-	if n, most := len(servers), max(d.MostServers, least); n < least || n > most {
-		return Plan{}, fmt.Errorf("%s with %d servers: want %s", d.Name, n, serverCount(least, most))
-	}
-	v.servers = slices.Clone(servers)
-	for i := range v.servers {
-		if i > 0 && v.servers[i].Name == "" {
-			v.servers[i].Name = fmt.Sprint(i + 1)
-		}
+	if v.servers, err = d.place(servers); err != nil {
+		return Plan{}, err
 	}
 	p, err := d.Build(v)
 	if err != nil {
 		return Plan{}, err
 	}
+	if len(p.Others) == 0 {
+		p.Others = nil // as in a plan that was stored
+	}
 	return p, p.Check()
+}
+
+// The ports of servers that name no other.
+const (
+	NetperfPort = 12865
+	IRTTPort    = 2112
+	IPerf3Port  = 5201
+)
+
+// place puts the servers that were given into the places that d has for them.
+func (d *Definition) place(given []Server) ([]Server, error) {
+	least := max(d.Servers, len(d.Own), 1)
+	n, most := max(len(given), len(d.Own)), max(d.MostServers, least)
+	if n < least || n > most {
+		return nil, fmt.Errorf("%s with %d servers: want %s", d.Name, n, serverCount(least, most))
+	}
+	out := make([]Server, n)
+	copy(out, d.Own)
+	for i := range out {
+		s := &out[i]
+		if i < len(given) {
+			s.replace(given[i])
+		}
+		if i > 0 && s.Name == "" {
+			s.Name = fmt.Sprint(i + 1)
+		}
+		if s.Host == "" {
+			return nil, fmt.Errorf("%s has no host for server %d: name it", d.Name, i+1)
+		}
+		s.NetperfPort, s.IRTTPort = cmp.Or(s.NetperfPort, NetperfPort), cmp.Or(s.IRTTPort, IRTTPort)
+		s.IPerf3Port = cmp.Or(s.IPerf3Port, IPerf3Port)
+	}
+	return out, nil
+}
+
+// replace sets what g has.
+func (s *Server) replace(g Server) {
+	s.Name, s.Host, s.Family = cmp.Or(g.Name, s.Name), cmp.Or(g.Host, s.Host), cmp.Or(g.Family, s.Family)
+	s.NetperfPort, s.DataPort = cmp.Or(g.NetperfPort, s.NetperfPort), cmp.Or(g.DataPort, s.DataPort)
+	s.IRTTPort, s.IPerf3Port = cmp.Or(g.IRTTPort, s.IRTTPort), cmp.Or(g.IPerf3Port, s.IPerf3Port)
+	s.Source, s.Interface = cmp.Or(g.Source, s.Source), cmp.Or(g.Interface, s.Interface)
 }
 
 func serverCount(least, most int) string {

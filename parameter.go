@@ -50,16 +50,9 @@ const (
 	maxWord = 1000
 )
 
-// parse reads a value of the parameter from text.
-func (p *Parameter) parse(text string) (any, error) {
-	v, err := p.value(text)
-	if err != nil {
-		return nil, fmt.Errorf("parameter %s: %w", p.Name, err)
-	}
-	return v, nil
-}
-
-func (p *Parameter) value(text string) (any, error) {
+// Parse reads a value of the parameter's type: a time.Duration, an int, a bitrate.Bitrate, a dscp.CodePoint, a string, a bool, or a slice of one of
+// the first five.
+func (p *Parameter) Parse(text string) (any, error) {
 	text = strings.TrimSpace(text)
 	switch p.Type {
 	case Duration:
@@ -155,6 +148,15 @@ func (p *Parameter) word(text string) (string, error) {
 		return "", fmt.Errorf("%q: want one of %s", text, strings.Join(p.Choices, ", "))
 	}
 	return text, nil
+}
+
+// parse reads a value of the parameter from text.
+func (p *Parameter) parse(text string) (any, error) {
+	v, err := p.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("parameter %s: %w", p.Name, err)
+	}
+	return v, nil
 }
 
 // Values are the parameters of a Definition as given or by default, checked.

@@ -36,7 +36,10 @@ func (p *Plan) String() string {
 			if f.Length > 0 {
 				end = start + f.Length
 			}
-			n := alike(ph.Flows[j:])
+			n := Alike(ph.Flows[j:])
+			if n < many {
+				n = 1
+			}
 			fmt.Fprintf(&b, "  %8v to %8v    flow  %-*s  %s\n", start, end, name, quoteOdd(f.Name), f.text())
 			if n > 1 {
 				fmt.Fprintf(&b, "  %8s    %8s          to %-*s  the same, %d flows in all\n", "", "", max(name-3, 0), quoteOdd(ph.Flows[j+n-1].Name), n)
@@ -56,10 +59,11 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-// alike returns how many of the first of flows are one after the other but for the number at the end of their names, where these are so many that
-// a line each would hide the plan; otherwise 1.
-func alike(flows []FlowPlan) int {
-	const many = 13
+// many is how many flows that are alike are told in one place, because a line each would hide the plan.
+const many = 13
+
+// Alike returns how many of the first of flows are the same but for the number at the end of their names, which counts them; 1 where no two are.
+func Alike(flows []FlowPlan) int {
 	stem, number, ok := numberedName(flows[0].Name)
 	if !ok {
 		return 1
@@ -71,9 +75,6 @@ func alike(flows []FlowPlan) int {
 			break
 		}
 	}
-	if n < many {
-		return 1
-	}
 	return n
 }
 
@@ -81,7 +82,7 @@ func alike(flows []FlowPlan) int {
 func numberedName(name string) (stem string, n int, ok bool) {
 	stem = strings.TrimRight(name, "0123456789")
 	n, err := strconv.Atoi(name[len(stem):])
-	return stem, n, err == nil
+	return stem, n, err == nil && stem+strconv.Itoa(n) == name
 }
 
 // nameWidth is the width of the column of names.

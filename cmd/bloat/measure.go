@@ -64,14 +64,15 @@ func (f *measureFlags) registerOutput(flags *pflag.FlagSet, format string) {
 	f.lab.register(flags)
 }
 
-// servers returns the servers at hosts; in a lab, which has one host to load, n times that one.
-func (f *measureFlags) servers(hosts []string, n int) ([]bufferbloat.Server, error) {
+// servers returns the servers at hosts, and as flags say how to get there. The first known of them need no host. In a lab, which has one host to load,
+// there are n of that one.
+func (f *measureFlags) servers(hosts []string, n, known int) ([]bufferbloat.Server, error) {
 	switch {
 	case f.four && f.six:
 		return nil, errors.New("-4 and -6 exclude each other")
 	case f.lab.on() && len(hosts) > 0:
 		return nil, errors.New("--lab has its own server; leave out -H")
-	case !f.lab.on() && len(hosts) == 0:
+	case !f.lab.on() && len(hosts) == 0 && known == 0:
 		return nil, errors.New("name a server with -H HOST, or use --lab to measure an emulated link on this machine")
 	}
 	if err := f.lab.check(); err != nil {
@@ -91,10 +92,12 @@ func (f *measureFlags) servers(hosts []string, n int) ([]bufferbloat.Server, err
 		}
 		common.Source = source
 	}
-	if f.lab.on() {
-		for range n {
-			hosts = append(hosts, lab.Name)
-		}
+	hosts = slices.Clone(hosts)
+	for len(hosts) < n && f.lab.on() {
+		hosts = append(hosts, lab.Name)
+	}
+	for len(hosts) < known {
+		hosts = append(hosts, "") // the plan's own
 	}
 	var list []bufferbloat.Server
 	for _, host := range hosts {
@@ -131,7 +134,7 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 			return &usageError{fmt.Errorf("--against: %w", err)}
 		}
 	}
-	if over, err := a.leaveToLab(ctx, f); over {
+	if over, err := a.leaveToLab(ctx, f, plan.Server); over {
 		return err
 	}
 	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase, Progress: a.progress}
@@ -246,12 +249,12 @@ func (a *app) compared(m *report.Improved, format string) error {
 }
 
 // leaveToLab carries out what is to be done by another part of a kernel lab than its client's, and reports whether that was all.
-func (a *app) leaveToLab(ctx context.Context, f *measureFlags) (over bool, err error) {
+func (a *app) leaveToLab(ctx context.Context, f *measureFlags, server bufferbloat.Server) (over bool, err error) {
 	switch {
 	case !f.lab.on() || f.lab.carrier == processCarrier || a.part == clientPart:
 		return false, nil
 	case a.part == serverPart:
-		return true, a.serveLab(ctx, f.port, f.irttPort)
+		return true, a.serveLab(ctx, server.NetperfPort, server.IRTTPort)
 	case a.part == linkPart:
 		return true, f.lab.forwardLab(ctx)
 	}

@@ -64,7 +64,7 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 
 // plan turns the flags into a plan, or says which can't be.
 func (f *speedtestFlags) plan(hosts []string) (bufferbloat.Plan, error) {
-	servers, err := f.servers(hosts, 1)
+	servers, err := f.servers(hosts, 1, 0)
 	switch {
 	case f.sequential && f.together:
 		return bufferbloat.Plan{}, errors.New("-s and -c exclude each other")

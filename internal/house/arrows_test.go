@@ -31,8 +31,10 @@ var rules = []rule{
 	{"report", []string{".", "load", "probe", "internal/..."}},
 	// A batch is told what a run is, and knows none of those who make one.
 	{"batch", []string{"internal/..."}},
+	// A plan's file is made of the words of a plan.
+	{"planfile", []string{".", "load", "internal/..."}},
 	{"internal", nil},
-	{"cmd", []string{".", "load/...", "probe/...", "report/...", "servers/...", "watch/...", "batch", "internal/..."}},
+	{"cmd", []string{".", "load/...", "probe/...", "report/...", "servers/...", "watch/...", "batch", "planfile", "internal/..."}},
 }
 
 // testOnly are the packages that only tests, and each other, may import.
