@@ -159,16 +159,6 @@ type EchoConn interface {
 	Identifier() (uint16, bool)
 }
 
-// UnsentLimiter is a connection of DialTCP whose stack can be told how far a writer may be ahead of it. On a stack that cannot,
-// connections are no UnsentLimiters, and as much waits unsent as the send buffer holds.
-type UnsentLimiter interface {
-	net.Conn
-	// SetUnsentLimit has Write wait once so many bytes, which must be positive, were taken and not sent for the first time; what is
-	// under way does not count. The limit is not exact: the stack may take one of its own buffers more. It may be called while
-	// another goroutine writes, and holds from then on.
-	SetUnsentLimit(bytes int) error
-}
-
 // Datagram says what Receive copied.
 type Datagram struct {
 	N         int

@@ -75,9 +75,15 @@ type Outcome struct {
 // chunk is the size of a read or write. It is large enough that the cost of a turn does not show at 10 Gbit/s.
 const chunk = 128 << 10
 
+// largest is the most of one write where the stack takes what it has room for and does not wait for the rest.
+const largest = 2 * chunk
+
+// mostDiscarded is the most of one read without a buffer. A socket never holds so much.
+const mostDiscarded = 16 << 20
+
 // payload is what Send sends: the same bytes in every chunk, random so that a compressing link gains nothing by them.
 var payload = sync.OnceValue(func() []byte {
-	b := make([]byte, chunk)
+	b := make([]byte, largest)
 	_, _ = rand.NewChaCha8([32]byte{'b', 'l', 'o', 'a', 't'}).Read(b)
 	return b
 })
@@ -85,48 +91,158 @@ var payload = sync.OnceValue(func() []byte {
 // Receive reads from c until an end of o, the end of the stream or of ctx, and adds to n what it reads. The Outcome is true
 // whatever the error, which is the cause of ctx or the connection's own. Receive owns c's read deadline while it runs and
 // clears it before it returns; it does not close c.
+//
+// A TCP connection of Linux that gives access to its descriptor is read there, without c's Read and without copying what nobody looks at. On a
+// fast flow it reads about once a millisecond; First and Last are then as much later than the bytes, and 10 ms at most where the flow stops.
 func Receive(ctx context.Context, clock host.Clock, c net.Conn, n *Counter, o Options) (Outcome, error) {
-	p := pumping{clock: clock, setDeadline: c.SetReadDeadline, n: n, o: o}
-	buf := make([]byte, o.size())
-	return p.run(ctx, func(limit int) (int, error) {
-		k, err := c.Read(buf[:limit])
-		if k > 0 {
-			// One clock reading per read, so that Last is known whatever ends the stream; see BenchmarkReceive for its price.
-			now := clock.Now()
-			if p.out.First.IsZero() {
-				p.out.First = now
-			}
-			p.out.Last = now
+	p := pumping{clock: clock, setDeadline: c.SetReadDeadline, n: n, o: o, most: o.size(), sock: newSocket(c)}
+	if p.sock != nil {
+		p.most, p.batches = mostDiscarded, true
+		defer func() { p.setBatch(0) }()
+	}
+	r := reader{conn: c, p: &p}
+	return p.run(ctx, r.turn)
+}
+
+// reader is the turn of Receive.
+type reader struct {
+	conn net.Conn
+	p    *pumping
+	buf  []byte // nil until the connection's own Read is needed
+}
+
+func (r *reader) turn(_ context.Context, limit int) (int, error) {
+	k, err := r.read(limit)
+	if k > 0 {
+		// One clock reading per read, so that Last is known whatever ends the stream; see BenchmarkReceive for its price.
+		now := r.p.clock.Now()
+		if r.p.out.First.IsZero() {
+			r.p.out.First = now
 		}
-		return k, err
-	})
+		r.p.out.Last = now
+	}
+	return k, err
+}
+
+func (r *reader) read(limit int) (int, error) {
+	if r.p.sock != nil {
+		k, err := r.p.sock.discard(limit)
+		switch {
+		case k == 0 && err == nil:
+			return 0, io.EOF
+		case err == nil || !lacksDiscard(err):
+			return k, err
+		}
+		r.p.sock = nil
+	}
+	if r.buf == nil {
+		r.buf = make([]byte, r.p.o.size())
+	}
+	return r.conn.Read(r.buf[:min(limit, len(r.buf))])
 }
 
 // Send writes to c until an end of o or ctx, and adds to n what the local stack has taken, which is not what has arrived. Error,
 // deadline and ownership are as with Receive, for c's write deadline.
+//
+// On a TCP connection of Linux, as with Receive, what the stack has taken and not sent for the first time is kept at some 10 ms of the flow's
+// rate, so that the end of the sending is soon the end of the flow.
 func Send(ctx context.Context, clock host.Clock, c net.Conn, n *Counter, o Options) (Outcome, error) {
-	p := pumping{clock: clock, setDeadline: c.SetWriteDeadline, n: n, o: o}
-	buf := payload()
-	begin := clock.Now()
-	next := begin // when a write may begin, with a rate
-	return p.run(ctx, func(limit int) (int, error) {
-		if o.Rate > 0 {
-			if err := p.pace(ctx, next); err != nil {
-				return 0, err
-			}
+	p := pumping{clock: clock, setDeadline: c.SetWriteDeadline, n: n, o: o, most: o.size(), sock: newSocket(c)}
+	w := writer{conn: c, p: &p, begin: clock.Now(), piece: leastPiece}
+	w.next = w.begin
+	if p.sock != nil {
+		release := w.tune()
+		defer release()
+	}
+	return p.run(ctx, w.turn)
+}
+
+// writer is the turn of Send.
+type writer struct {
+	conn  net.Conn
+	p     *pumping
+	begin time.Time
+	next  time.Time // when a write may begin, with a rate
+	piece int       // of a write that waits until the stack has taken all of it
+	queue backlog
+}
+
+// tune sets up a socket for a flow; a single block is too short to be one.
+func (w *writer) tune() (release func()) {
+	o := w.p.o
+	if o.Size == 0 && o.Rate == 0 {
+		w.p.most = largest
+	}
+	if o.Limit > 0 && o.Limit <= chunk {
+		return func() {}
+	}
+	if s, ok := w.p.sock.queue(); ok && w.p.sock.limitUnsent(startBacklog) == nil {
+		w.queue = backlog{limit: startBacklog, segment: s.segment}
+	}
+	if o.Rate == 0 {
+		return func() {}
+	}
+	w.p.sock.smooth(o.Rate)
+	return func() { w.p.sock.smooth(0) }
+}
+
+func (w *writer) turn(ctx context.Context, limit int) (int, error) {
+	p := w.p
+	if p.o.Rate > 0 {
+		if err := p.pace(ctx, w.next); err != nil {
+			return 0, err
 		}
-		k, err := c.Write(buf[:limit])
-		if k > 0 {
-			p.out.First, p.out.Last = begin, clock.Now()
+	}
+	k, err := w.write(limit)
+	now := p.clock.Now()
+	if k > 0 {
+		p.out.First, p.out.Last = w.begin, now
+		w.look(now)
+	}
+	if p.o.Rate > 0 {
+		if behind := now.Add(-mostBehind); w.next.Before(behind) {
+			w.next = behind
 		}
-		if o.Rate > 0 {
-			if behind := clock.Now().Add(-mostBehind); next.Before(behind) {
-				next = behind
-			}
-			next = next.Add(time.Duration(float64(k) * 8 / float64(o.Rate) * float64(time.Second)))
+		w.next = w.next.Add(time.Duration(float64(k) * 8 / float64(p.o.Rate) * float64(time.Second)))
+	}
+	return k, err
+}
+
+// The bounds of a piece, and of the time that one should take: short enough that every tenth of a second has some.
+const (
+	leastPiece = 4 << 10
+	shortPiece = 5 * time.Millisecond
+	longPiece  = 40 * time.Millisecond
+)
+
+// write writes once. Where a write waits until the stack has taken all of it, its size follows the rate, so that the counter moves often.
+func (w *writer) write(limit int) (int, error) {
+	if w.p.sock != nil {
+		piece, apart := w.queue.piece()
+		if apart {
+			limit = min(limit, piece)
 		}
-		return k, err
-	})
+		return w.p.sock.write(limit, apart)
+	}
+	start := w.p.clock.Now()
+	k, err := w.conn.Write(payload()[:min(limit, w.piece)])
+	switch took := w.p.clock.Now().Sub(start); {
+	case took < shortPiece:
+		w.piece = min(2*w.piece, chunk)
+	case took > longPiece:
+		w.piece = max(w.piece/2, leastPiece)
+	}
+	return k, err
+}
+
+// look keeps what is unsent at what the rate needs.
+func (w *writer) look(now time.Time) {
+	if !w.queue.due(now) {
+		return
+	}
+	if s, ok := w.p.sock.queue(); ok && w.queue.adapt(now, s) {
+		_ = w.p.sock.limitUnsent(w.queue.limit) // a limit that stays as it was costs time at the end and falsifies nothing
+	}
 }
 
 // mostBehind is how much of its rate a paced sender makes up for after it was held up.
@@ -150,11 +266,15 @@ type pumping struct {
 	n           *Counter
 	o           Options
 	begin       time.Time
+	most        int // bytes of a turn
 	out         Outcome
+	sock        *socket // nil where c's own Read and Write are to be used
+	batches     bool    // it reads from sock, and looks whether batches would help
+	batch       batch
 }
 
 // run turns until something ends it.
-func (p *pumping) run(ctx context.Context, turn func(limit int) (int, error)) (Outcome, error) {
+func (p *pumping) run(ctx context.Context, turn func(ctx context.Context, limit int) (int, error)) (Outcome, error) {
 	p.begin = p.clock.Now()
 	release := OnDone(ctx, func() { _ = p.setDeadline(p.clock.Now().Add(-time.Second)) })
 	err := p.loop(ctx, turn)
@@ -163,18 +283,17 @@ func (p *pumping) run(ctx context.Context, turn func(limit int) (int, error)) (O
 	return p.out, err
 }
 
-func (p *pumping) loop(ctx context.Context, turn func(limit int) (int, error)) error {
+func (p *pumping) loop(ctx context.Context, turn func(ctx context.Context, limit int) (int, error)) error {
 	if end, err := p.arm(ctx); end != 0 {
 		p.out.End = end
 		return err
 	}
-	size := p.o.size()
 	for {
-		limit := size
+		limit := p.most
 		if p.o.Limit > 0 {
-			limit = int(min(uint64(size), p.o.Limit-p.out.Bytes))
+			limit = int(min(uint64(limit), p.o.Limit-p.out.Bytes))
 		}
-		k, err := turn(limit)
+		k, err := turn(ctx, limit)
 		if k > 0 {
 			p.out.Bytes += uint64(k)
 			p.out.Calls++
@@ -182,6 +301,12 @@ func (p *pumping) loop(ctx context.Context, turn func(limit int) (int, error)) e
 			if p.out.Bytes == p.o.Limit {
 				p.out.End = Full
 				return nil
+			}
+			if p.rebatch(k) && err == nil {
+				if end, err := p.arm(ctx); end != 0 {
+					p.out.End = end
+					return err
+				}
 			}
 		}
 		if err == nil {
@@ -194,6 +319,29 @@ func (p *pumping) loop(ctx context.Context, turn func(limit int) (int, error)) e
 	}
 }
 
+// setBatch has a reader woken for so many bytes, 0 for any.
+func (p *pumping) setBatch(bytes int) {
+	if p.sock == nil || bytes == p.batch.at {
+		return
+	}
+	if p.sock.wakeAt(bytes) == nil {
+		p.batch.at = bytes
+	}
+}
+
+// rebatch adapts the batch to k bytes that were just read, and reports whether the deadline must follow.
+func (p *pumping) rebatch(k int) bool {
+	if p.sock == nil || !p.batches {
+		return false
+	}
+	want, look := p.batch.add(p.out.Last, k)
+	before := p.batch.at
+	if look {
+		p.setBatch(want)
+	}
+	return look && (before > 0 || p.batch.at > 0)
+}
+
 // classify says what an error of a turn means; no End at all where only the idle bound has to move on.
 func (p *pumping) classify(ctx context.Context, err error) (End, error) {
 	switch {
@@ -202,6 +350,7 @@ func (p *pumping) classify(ctx context.Context, err error) (End, error) {
 	case errors.Is(err, io.EOF):
 		return Closed, nil
 	case IsDeadline(err):
+		p.setBatch(0) // what lies unread is read now
 		return p.arm(ctx)
 	}
 	return Broken, err
@@ -226,6 +375,9 @@ func (p *pumping) arm(ctx context.Context) (End, error) {
 			next = idle
 		}
 	}
+	if soon := now.Add(batchWait); p.batch.at > 0 && (next.IsZero() || soon.Before(next)) {
+		next = soon
+	}
 	if err := p.setDeadline(next); err != nil {
 		return Broken, err
 	}
@@ -240,4 +392,4 @@ func (p *pumping) arm(ctx context.Context) (End, error) {
 const ChunkSize = chunk
 
 // Payload returns ChunkSize bytes that mean nothing, the same in every call. They must not be written to.
-func Payload() []byte { return payload() }
+func Payload() []byte { return payload()[:chunk:chunk] }

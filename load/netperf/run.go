@@ -416,7 +416,7 @@ func (r *running) grace() time.Duration {
 }
 
 // watch looks at the acknowledgements of an upload until ctx is done: closely until the first one, since that is where the flow's
-// time begins, then now and then. It keeps the flow's backlog small meanwhile.
+// time begins, then now and then.
 func (r *running) watch(ctx context.Context) {
 	step := max(r.setup/8, time.Millisecond)
 	r.mu.Lock()
@@ -425,7 +425,6 @@ func (r *running) watch(ctx context.Context) {
 	if !acks {
 		return
 	}
-	queue := newBacklog(r.data)
 	for {
 		r.mu.Lock()
 		pause := lookEvery
@@ -436,12 +435,7 @@ func (r *running) watch(ctx context.Context) {
 		if r.host.SleepUntil(ctx, r.host.Now().Add(pause)) != nil {
 			return
 		}
-		if info, told := r.look(); told {
-			r.mu.Lock()
-			acked, now := r.acked, r.host.Now()
-			r.mu.Unlock()
-			queue.adapt(now, acked, info)
-		}
+		r.look()
 	}
 }
 
