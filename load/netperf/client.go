@@ -34,6 +34,12 @@ type Client struct {
 	Addr       netip.AddrPort // its control port
 	Passphrase string         // "" where the server wants none
 	Socket     host.Options   // of all connections; a flow's own marks and congestion control are set on its data connection
+	// DataAddr is where data goes, which the server is told; the zero Addr is where the control connection leads. DataSource is the local address
+	// of the data sockets, over Socket's.
+	DataAddr, DataSource netip.Addr
+	// Ask has each test ask on its own control connection what the server is, where its options do not say. It costs a round trip, and no
+	// connection as Check does.
+	Ask bool
 }
 
 // ServerInfo is what Check learned of a server. The zero value stands for a server that was not asked.

@@ -56,7 +56,7 @@ func (c *Client) SendDatagrams(ctx context.Context, o DatagramOptions) (Datagram
 	if o.ServerDSCP != 0 {
 		r.DS = int32(o.ServerDSCP.Byte())
 	}
-	k, response, err := c.openTest(ctx, r, o.Server)
+	k, response, err := c.openTest(ctx, r, &o.Server)
 	if err != nil {
 		return DatagramResult{}, err
 	}
@@ -68,7 +68,7 @@ func (c *Client) SendDatagrams(ctx context.Context, o DatagramOptions) (Datagram
 	phase, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	results := k.await(o.Server.Layout, func(error) { stop(errControl) })
-	err = c.sendDatagrams(phase, o, netip.AddrPortFrom(k.remote.Addr(), response.DataPort), &out)
+	err = c.sendDatagrams(phase, o, c.dataAt(k, response.DataPort), &out)
 	// Where none of the empty datagrams came through the server ends 4 s beyond its length.
 	came := results.within(ctx, leastGrace+5*time.Second+3*k.setup)
 	switch {
@@ -107,11 +107,8 @@ func (c *Client) judge(ctx context.Context, out *DatagramResult) error {
 
 // sendDatagrams is the data phase.
 func (c *Client) sendDatagrams(ctx context.Context, o DatagramOptions, to netip.AddrPort, out *DatagramResult) error {
-	h, socket := c.Host, c.Socket
-	if o.DSCP != 0 {
-		socket.DSCP = o.DSCP
-	}
-	conn, err := h.DialUDP(ctx, to, socket)
+	h := c.Host
+	conn, err := h.DialUDP(ctx, to, c.dataSocket(o.DSCP, ""))
 	if err != nil {
 		return fmt.Errorf("data socket: %w", err)
 	}

@@ -150,12 +150,8 @@ func (x *Exchange) socket() (*exchange, error) {
 	if len(x.sockets) >= maxOut {
 		return nil, fmt.Errorf("%w: %d", ErrTooManyOut, maxOut)
 	}
-	o := x.client.Socket
-	if x.o.DSCP != 0 {
-		o.DSCP = x.o.DSCP
-	}
-	at := netip.AddrPortFrom(x.ctl.remote.Addr(), x.response.DataPort)
-	conn, err := x.client.Host.DialUDP(context.Background(), at, o)
+	at := x.client.dataAt(x.ctl, x.response.DataPort)
+	conn, err := x.client.Host.DialUDP(context.Background(), at, x.client.dataSocket(x.o.DSCP, ""))
 	if err != nil {
 		return nil, fmt.Errorf("data socket: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -49,6 +48,7 @@ type Flow struct {
 
 	ctl      *control
 	response wire.Response
+	results  wire.Results // valid after Run, with hasResults
 	received pump.Counter
 	sent     pump.Counter
 
@@ -63,6 +63,8 @@ type Flow struct {
 	ended  bool      // data is closed, the figures stand
 	writes uint64    // all that was written, valid with ended or after the last write
 	final  bool      // writes is valid
+
+	hasResults bool
 }
 
 // NewFlow returns a flow that is not opened.
@@ -82,7 +84,7 @@ func (f *Flow) Open(ctx context.Context) error {
 	if f.o.Rate != 0 && f.o.Direction == load.Download {
 		return f.client.explain(ctx, fmt.Errorf("a download of %v: this protocol can't ask the server for a rate: %w", f.o.Rate, errors.ErrUnsupported))
 	}
-	k, response, err := f.client.openTest(ctx, f.request(), f.o.Server)
+	k, response, err := f.client.openTest(ctx, f.request(), &f.o.Server)
 	if err != nil {
 		return err
 	}
@@ -142,21 +144,13 @@ func (f *Flow) Run(ctx context.Context) (load.Result, error) {
 	f.connected(data)
 	err = r.run(ctx)
 	r.out.Warning = strings.Join(r.warnings, "; ")
+	f.results, f.hasResults = r.results, r.noResult == nil
 	return r.out, err
 }
 
-// connect opens the data connection, to the control connection's own remote address: a second look-up of the server's name
-// could lead to another machine.
+// connect opens the data connection.
 func (f *Flow) connect(ctx context.Context) (net.Conn, time.Duration, error) {
-	h := f.client.Host
-	o := f.client.Socket
-	if f.o.DSCP != 0 {
-		o.DSCP = f.o.DSCP
-	}
-	if f.o.CongestionControl != "" {
-		o.CongestionControl = f.o.CongestionControl
-	}
-	at := netip.AddrPortFrom(f.ctl.remote.Addr(), f.response.DataPort)
+	h, o, at := f.client.Host, f.client.dataSocket(f.o.DSCP, f.o.CongestionControl), f.client.dataAt(f.ctl, f.response.DataPort)
 	dialing, cancel := host.WithTimeout(ctx, h, dataTimeout)
 	defer cancel()
 	start := h.Now()
@@ -195,6 +189,15 @@ func (f *Flow) Delivered() (uint64, bool) {
 // TCPInfo returns what this host's stack knows of the data connection now, or false before it stands, after its end, and where the stack does not tell.
 // It is safe to call at any time from any goroutine.
 func (f *Flow) TCPInfo() (host.TCPInfo, bool) { return f.look() }
+
+// Response returns the server's answer to the request of an open flow.
+func (f *Flow) Response() wire.Response { return f.response }
+
+// Results returns the server's last message, or false before the end of Run and where there was none.
+func (f *Flow) Results() (wire.Results, bool) { return f.results, f.hasResults }
+
+// Server returns what is known of the server: what the options said, or with Client.Ask what it answered to Open.
+func (f *Flow) Server() ServerInfo { return f.o.Server }
 
 // connected publishes the data connection to Delivered.
 func (f *Flow) connected(data net.Conn) {

@@ -6,20 +6,37 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/netip"
+	"strings"
 	"time"
 
+	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/netperf"
 )
 
-// openTest opens a control connection and asks for a test on it. Errors are as Check's.
-func (c *Client) openTest(ctx context.Context, request wire.Request, server ServerInfo) (*control, wire.Response, error) {
+// openTest opens a control connection and asks for a test on it; with Client.Ask it fills in server. Errors are as Check's.
+func (c *Client) openTest(ctx context.Context, request wire.Request, server *ServerInfo) (*control, wire.Response, error) {
 	k, err := c.connect(ctx)
 	if err != nil {
 		return nil, wire.Response{}, err
 	}
+	if c.DataAddr.IsValid() {
+		request.ServerAddr = wire.AddrFrom(c.DataAddr)
+	}
+	var record []byte
+	if c.Ask && server.Name == "" {
+		if record, err = k.ask(ctx, wire.TypeSysInfo.AppendTo(k.begin, -1), responseTimeout); err == nil {
+			err = server.read(record)
+		}
+		if server.Layout != wire.UnknownLayout && !strings.HasPrefix(server.Name, "netserver 2.7") {
+			server.Layout = wire.Layout22 // our server takes who asks on the connection of a test for a 2.6 client
+		}
+	}
 	var response wire.Response
-	record, err := k.ask(ctx, request.AppendTo(k.begin), responseTimeout)
+	if err == nil {
+		record, err = k.ask(ctx, request.AppendTo(k.begin), responseTimeout)
+	}
 	if err == nil {
 		response, err = wire.ParseResponse(record)
 	}
@@ -50,12 +67,40 @@ func refusedBy(record []byte) error {
 	return &RefusedError{Number: p.Number, Reason: p.Reason}
 }
 
-// family is netperf's number for the family of the server's address.
+// family is netperf's number for the family of the address that data goes to.
 func (c *Client) family() wire.Family {
-	if host.FamilyOf(c.Addr.Addr()) == host.IPv6 {
+	a := c.Addr.Addr()
+	if c.DataAddr.IsValid() {
+		a = c.DataAddr
+	}
+	if host.FamilyOf(a) == host.IPv6 {
 		return wire.IPv6
 	}
 	return wire.IPv4
+}
+
+// dataAt is where a test's data goes: by default to the control connection's own remote address, since a second look-up of the server's name
+// could lead to another machine.
+func (c *Client) dataAt(k *control, port uint16) netip.AddrPort {
+	if c.DataAddr.IsValid() {
+		return netip.AddrPortFrom(c.DataAddr, port)
+	}
+	return netip.AddrPortFrom(k.remote.Addr(), port)
+}
+
+// dataSocket are the settings of a test's data socket.
+func (c *Client) dataSocket(mark dscp.CodePoint, congestion string) host.Options {
+	o := c.Socket
+	if c.DataSource.IsValid() {
+		o.Source = c.DataSource
+	}
+	if mark != 0 {
+		o.DSCP = mark
+	}
+	if congestion != "" {
+		o.CongestionControl = congestion
+	}
+	return o
 }
 
 // wholeSeconds rounds a time up to what a request can say.

@@ -82,6 +82,9 @@ type Transactions struct {
 	atLost  uint64
 	info    host.TCPInfo
 	hasInfo bool
+
+	results    wire.Results // valid after Run, with hasResults
+	hasResults bool
 }
 
 // TransactionResult is what a test of transactions did. Its times are on the host's clock.
@@ -133,7 +136,7 @@ func (t *Transactions) Open(ctx context.Context) error {
 		return fmt.Errorf("messages of %d and %d bytes: a datagram holds at most %d", o.RequestSize, o.ResponseSize, limit)
 	}
 	var err error
-	t.ctl, t.response, err = t.client.openTest(ctx, t.request(), o.Server)
+	t.ctl, t.response, err = t.client.openTest(ctx, t.request(), &t.o.Server)
 	return err
 }
 
@@ -208,6 +211,7 @@ func (t *Transactions) grace() time.Duration {
 func (t *Transactions) settle(ctx context.Context, ended time.Time, results *outcome, err error) (TransactionResult, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.results, t.hasResults = results.results, results.err == nil
 	rtts := t.rtts
 	out := TransactionResult{Transactions: t.done, Lost: t.lost, RTTs: &rtts, First: t.began}
 	if t.done > 0 {
@@ -319,19 +323,16 @@ func (t *Transactions) oldest() (time.Time, bool) {
 
 // socket are the settings of the data socket.
 func (t *Transactions) socket() host.Options {
-	o := t.client.Socket
-	if t.o.DSCP != 0 {
-		o.DSCP = t.o.DSCP
-	}
-	if t.o.CongestionControl != "" {
-		o.CongestionControl = t.o.CongestionControl
-	}
-	return o
+	return t.client.dataSocket(t.o.DSCP, t.o.CongestionControl)
 }
 
-func (t *Transactions) dataAddr() netip.AddrPort {
-	return netip.AddrPortFrom(t.ctl.remote.Addr(), t.response.DataPort)
-}
+func (t *Transactions) dataAddr() netip.AddrPort { return t.client.dataAt(t.ctl, t.response.DataPort) }
+
+// Response returns the server's answer to the request of an open test.
+func (t *Transactions) Response() wire.Response { return t.response }
+
+// Results returns the server's last message, or false before the end of Run and where there was none.
+func (t *Transactions) Results() (wire.Results, bool) { return t.results, t.hasResults }
 
 // dial opens a data connection.
 func (t *Transactions) dial(ctx context.Context) (net.Conn, error) {

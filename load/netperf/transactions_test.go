@@ -14,6 +14,7 @@ import (
 
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/netperf"
+	"bufferbloat/load"
 )
 
 // responder plays a stock server that answers the requests of one test: it sends the captured response with this test's port and sizes,
@@ -330,6 +331,63 @@ func TestAnExchangeOverOneConnectionAnswersInOrder(t *testing.T) {
 			if rtt := a.At.Sub(sent[a.Seq]); err != nil || a.Seq != seq || rtt < 10*ms || rtt > 12*ms {
 				t.Errorf("answer %d: %+v after %v, %v", seq, a, rtt, err)
 			}
+		}
+	})
+}
+
+func TestWhatTheServerIsCanBeAskedOnTheConnectionOfTheTest(t *testing.T) {
+	for captured, c := range map[string]struct {
+		skip   int
+		name   string
+		layout wire.Layout
+		cc     string
+	}{"omni-tcp-stream.s2c": {0, "netserver 2.7", wire.Layout27, "bbr"}, "v260-both-tcp-maerts.s2c": {1, "netserver 2.6", wire.Layout22, "bbr"}} {
+		synctest.Test(t, func(t *testing.T) {
+			h := fast()
+			at := play(t, h, netserver(t, captured, "", c.skip))
+			f := (&Client{Host: h, Addr: at, Ask: true}).NewFlow(FlowOptions{Direction: load.Download, Length: 2 * time.Second})
+			got, err := f.Run(t.Context())
+			if err != nil || f.Server().Name != c.name || f.Server().Layout != c.layout || got.CongestionControl != c.cc {
+				t.Errorf("%s: %+v, %q, %v", captured, f.Server(), got.CongestionControl, err)
+			}
+		})
+	}
+}
+
+func TestDataGoesToAnotherAddressWhereTheUserSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := fast()
+		var asked wire.Request
+		at := play(t, h, func(ctl net.Conn, _ func() (net.Listener, uint16)) {
+			defer ctl.Close()
+			b, err := request(ctl)
+			if err != nil {
+				return
+			}
+			asked, _ = wire.ParseRequest(b)
+			l, err := h.ListenTCP(context.Background(), netip.MustParseAddrPort("[2001:db8::7]:4000"), host.Options{})
+			if err != nil {
+				return
+			}
+			defer l.Close()
+			_, _ = ctl.Write(withPort(capture(t, "omni-tcp-rr.s2c")[0], 4000))
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if from := conn.RemoteAddr().String(); !strings.HasPrefix(from, "[2001:db8::9]:") {
+				t.Errorf("data comes from %s", from)
+			}
+			answers(conn, asked, 1<<20)
+			_ = conn.Close()
+			_, _ = ctl.Write(capture(t, "omni-tcp-rr.s2c")[1])
+			_, _ = io.Copy(io.Discard, ctl)
+		})
+		data, source := netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("2001:db8::9")
+		c := &Client{Host: h, Addr: at, DataAddr: data, DataSource: source}
+		got, err := c.NewTransactions(TransactionOptions{Kind: TCPRR, Length: time.Second}).Run(t.Context())
+		if err != nil || got.Transactions == 0 || asked.Family != wire.IPv6 || asked.ServerAddr != wire.AddrFrom(data) {
+			t.Errorf("%+v, %v; the server was asked for %v", got, err, asked.ServerAddr)
 		}
 	})
 }
