@@ -3,6 +3,7 @@ package bufferbloat
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"bufferbloat/load"
 )
@@ -22,12 +23,8 @@ func (p *Plan) beyond() error {
 		}
 	}
 	for _, pr := range p.Probes {
-		switch pr.Kind {
-		case Auto, ICMP, IRTT, TCP:
-		default:
-			can(false, "probe %q: kind %s", pr.Name, pr.Kind)
-		}
-		can(pr.Size == 0 || pr.Kind == IRTT, "probe %q: a size", pr.Name)
+		can(slices.Contains(kinds, pr.Kind), "probe %q: kind %s", pr.Name, pr.Kind)
+		can(pr.Size == 0 || pr.Kind == IRTT || pr.Kind == TCPRR || pr.Kind == UDPRR, "probe %q: a size", pr.Name)
 	}
 	return errors.Join(errs...)
 }

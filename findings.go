@@ -166,7 +166,11 @@ func (r *Recording) judgeProbes() (found []Finding) {
 			for i, a := range s.Tally.RejectedBy {
 				by[i] = a.String()
 			}
-			add("probe_rejected", Weakens, "%d were refused by %s: %s", n, strings.Join(by, ", "), s.Tally.FirstError)
+			if len(by) == 0 {
+				add("probe_failed", Weakens, "%d were answered otherwise than asked, or refused, and count as lost; the first: %s", n, s.Tally.FirstError)
+			} else {
+				add("probe_rejected", Weakens, "%d were refused by %s: %s", n, strings.Join(by, ", "), s.Tally.FirstError)
+			}
 		}
 		if s.Tally.Corrupt > 0 {
 			add("probe_corrupt", Note, "%d packets failed the check and were not counted", s.Tally.Corrupt)

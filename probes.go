@@ -62,12 +62,7 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 			r.notes = append(r.notes, Finding{Code: "probe_left_out", Severity: severity, Text: fmt.Sprintf("no %s probe: %v", pp.Name, lost.err)})
 			continue
 		}
-		var p openProbe
-		if pp.Kind == Auto {
-			p, err = r.openBest(ctx, pp)
-		} else {
-			p, err = r.open(ctx, pp, pp.Kind)
-		}
+		list, err := r.openPlanned(ctx, pp)
 		switch {
 		case ctx.Err() != nil:
 			return open, context.Cause(ctx)
@@ -75,34 +70,54 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 			r.notes = append(r.notes, Finding{Code: "probe_left_out", Severity: Note, Text: fmt.Sprintf("no %s probe: %v", pp.Name, err)})
 		case err != nil:
 			return open, fmt.Errorf("probe %s: %w", pp.Name, err)
-		case pp.Optional && hasLike(open, &p.series):
-			p.transport.Close()
+		case pp.Optional && len(list) == 1 && hasLike(open, &list[0].series):
+			closeProbes(list)
 		default:
-			p.planned = pp
-			open = append(open, p)
+			for _, p := range list {
+				p.planned = pp
+				open = append(open, p)
+			}
 		}
 	}
 	nameSeries(open)
 	return open, nil
 }
 
+// openPlanned makes the series of one planned probe ready: one, but for a path, which has one for each router.
+func (r *run) openPlanned(ctx context.Context, pp *ProbePlan) ([]openProbe, error) {
+	var p openProbe
+	var err error
+	switch pp.Kind {
+	case Route:
+		return r.openHops(ctx, pp)
+	case Auto:
+		p, err = r.openBest(ctx, pp)
+	default:
+		p, err = r.open(ctx, pp, pp.Kind)
+	}
+	return []openProbe{p}, err
+}
+
 // hasLike reports whether there is a series of the same kind to the same address, of which another is no second opinion.
 func hasLike(open []openProbe, s *ProbeSeries) bool {
 	for _, p := range open {
-		if p.series.Kind == s.Kind && p.series.Address == s.Address && p.series.DSCP == s.DSCP {
+		if p.series.Kind == s.Kind && p.series.Address == s.Address && p.series.DSCP == s.DSCP && p.series.ECN == s.ECN && p.series.Size == s.Size {
 			return true
 		}
 	}
 	return false
 }
 
-// nameSeries names each series by its kind, or all of them as the plan does where two are of one kind.
+// nameSeries names each series that has no name by its kind, or all of them as the plan does where two are of one kind.
 func nameSeries(open []openProbe) {
 	alike := false
 	for i := range open {
-		alike = alike || hasKind(open[:i], open[i].series.Kind)
+		alike = alike || open[i].series.Name == "" && hasKind(open[:i], open[i].series.Kind)
 	}
 	for i := range open {
+		if open[i].series.Name != "" {
+			continue
+		}
 		open[i].series.Name = open[i].series.Kind
 		if alike {
 			open[i].series.Name = open[i].planned.Name
@@ -176,8 +191,45 @@ func (r *run) asked(ctx context.Context, pp *ProbePlan, kind ProbeKind) (a asked
 	if a.length == 0 {
 		a.length = r.plan.Length() - pp.Start
 	}
+	switch {
+	case pp.URL != "" && kind.takesURL():
+		u, _, err := a.object()
+		if err != nil {
+			return a, err
+		}
+		there := *pp
+		a.target, there.Target = u.Hostname(), u.Hostname()
+		a.addr, err = r.target(ctx, &there, a.peer)
+		return a, err
+	case kind == Page:
+		a.target, a.addr = a.peer.server.Host, a.peer.addr // its target is the resolver
+		return a, a.peer.err
+	case kind == DNS:
+		a.addr, err = r.resolver(ctx, pp, a.peer)
+		return a, err
+	}
 	a.addr, err = r.target(ctx, pp, a.peer)
 	return a, err
+}
+
+// options are what all kinds of probe share.
+func (a *askedProbe) options() probe.Options {
+	o := probe.Options{Interval: a.plan.Interval, Socket: socket(a.peer.server)}
+	o.Socket.DSCP, o.Socket.ECN = a.plan.DSCP, a.plan.ECN
+	if a.kind == Page {
+		o.Deadline = pageDeadline
+	}
+	return o
+}
+
+// series describes the series without its name.
+func (a *askedProbe) series() ProbeSeries {
+	s := ProbeSeries{Kind: string(a.kind), Target: a.target, Address: a.addr.String(), Interval: a.plan.Interval, DSCP: a.plan.DSCP.String(), Primary: a.plan.Primary,
+		Size: a.plan.Size, Voice: a.kind == IRTT && a.plan.isVoice()}
+	if a.plan.ECN != host.NotECT {
+		s.ECN = a.plan.ECN.String()
+	}
+	return s
 }
 
 // open makes one series ready.
@@ -191,15 +243,12 @@ func (r *run) open(ctx context.Context, pp *ProbePlan, kind ProbeKind) (openProb
 
 // openAt makes a series ready that goes to an address.
 func (r *run) openAt(ctx context.Context, a askedProbe) (p openProbe, err error) {
-	p.options = probe.Options{Interval: a.plan.Interval, Socket: socket(a.peer.server)}
-	p.options.Socket.DSCP, p.options.Socket.ECN = a.plan.DSCP, a.plan.ECN
-	p.series = ProbeSeries{Kind: string(a.kind), Target: a.target, Address: a.addr.String(), Interval: a.plan.Interval,
-		DSCP: a.plan.DSCP.String(), Primary: a.plan.Primary}
+	p.options, p.series = a.options(), a.series()
 	p.transport, err = r.newTransport(ctx, a, p.options)
 	return p, err
 }
 
-// newTransport opens the transport of a probe, by its kind. A kind needs a case here and in Plan.beyond, and one in ProbeKind.needs where its server must answer before
+// newTransport opens the transport of a probe, by its kind. A kind needs a case here, and one in ProbeKind.needs where its server must answer before
 // anything begins.
 func (r *run) newTransport(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
 	switch a.kind {
@@ -209,6 +258,12 @@ func (r *run) newTransport(ctx context.Context, a askedProbe, o probe.Options) (
 		return r.irttProbe(ctx, a, o)
 	case TCP:
 		return tcp.Dial(r.h, netip.AddrPortFrom(a.addr, a.peer.tcpPort()), o)
+	case ICMPTimestamp:
+		return r.timestampProbe(ctx, a, o)
+	case TCPRR, UDPRR:
+		return r.exchangeProbe(ctx, a, o)
+	case Connect, TLS, DNS, Fetch, Page:
+		return r.applicationProbe(ctx, a, o)
 	}
 	return nil, fmt.Errorf("kind %q can't be carried out", a.kind)
 }

@@ -122,8 +122,12 @@ type ProbeSeries struct {
 	Address  string        `json:"address"`
 	Interval time.Duration `json:"interval_ns"`
 	DSCP     string        `json:"dscp"`
-	Primary  bool          `json:"primary"`          // the series that the speedtest table shows
-	Reason   string        `json:"reason,omitempty"` // why this kind stands in for a better one: "ICMP is not permitted here"
+	Primary  bool          `json:"primary"`              // the series that the speedtest table shows
+	Reason   string        `json:"reason,omitempty"`     // why this kind stands in for a better one: "ICMP is not permitted here"
+	ECN      string        `json:"ecn,omitempty"`        // of what is sent, "" for Not-ECT
+	Size     int           `json:"size_bytes,omitempty"` // of a datagram's payload as planned, 0 for the kind's own
+	Hop      int           `json:"hop,omitempty"`        // of a series of kind "path": how many hops away the router is
+	Voice    bool          `json:"voice,omitempty"`      // the packets are like those of a G.711 call
 	// Unscheduled says that the source does not tell when its probes were due, nor who stamped the replies: Due is Sent, and there is no lateness.
 	Unscheduled bool `json:"unscheduled,omitempty"`
 	// NoLoss is why the source does not tell what it lost, "" where it does: then Samples are replies, and nothing is known of the others.

@@ -2,6 +2,7 @@ package bufferbloat
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"runtime"
@@ -15,10 +16,11 @@ import (
 
 // RunOptions are what a run needs beside its plan.
 type RunOptions struct {
-	Host       host.Host // nil is the kernel's network stack and clock
-	Version    string    // of the program, for the recording
-	Started    time.Time // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
-	Passphrase string    // for the server; it is stored nowhere
+	Host       host.Host      // nil is the kernel's network stack and clock
+	Version    string         // of the program, for the recording
+	Started    time.Time      // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
+	Passphrase string         // for the server; it is stored nowhere
+	Roots      *x509.CertPool // whom TLS and https probes believe; nil is the system's own
 	// IPerf3Login is for an iperf3 server that wants a user name with the passphrase; nil for none.
 	IPerf3Login *IPerf3Login
 	File        io.Writer         // takes the recording as it grows; nil for none

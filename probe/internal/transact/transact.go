@@ -184,12 +184,13 @@ func (t *Transport) Close() error {
 func (t *Transport) Check(ctx context.Context) error {
 	ctx, cancel := host.WithTimeout(ctx, t.clock, t.options.Deadline)
 	defer cancel()
+	begun := t.clock.Now()
 	r, ok := t.do(ctx, 0, func(time.Time) {})
 	switch {
 	case !ok && ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		return context.Cause(ctx)
 	case !ok:
-		return fmt.Errorf("no answer in %v", t.options.Deadline)
+		return fmt.Errorf("no answer in %v", t.clock.Now().Sub(begun).Round(time.Millisecond))
 	case r.Err != nil:
 		return r.Err
 	}

@@ -1,0 +1,239 @@
+package bufferbloat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"bufferbloat/internal/host"
+	"bufferbloat/load/netperf"
+	"bufferbloat/probe"
+	"bufferbloat/probe/dns"
+	"bufferbloat/probe/http"
+	"bufferbloat/probe/page"
+	"bufferbloat/probe/path"
+	"bufferbloat/probe/tcp"
+	"bufferbloat/probe/timestamp"
+	"bufferbloat/probe/tls"
+)
+
+// SystemResolver as the target of a DNS probe, or of a page's look-ups, is the first resolver of this host's own settings. A plan must say so, because its
+// packets leave the path to the server.
+const SystemResolver = "system"
+
+const (
+	resolverFile = "/etc/resolv.conf"
+	// firstTry is how long the first transaction of an application probe may take, which shows whether there can be a series.
+	firstTry = 5 * time.Second
+	// pageDeadline is after what time a page is given up.
+	pageDeadline = probe.Patience
+)
+
+// The ports of the lab server, and of others as a rule.
+const (
+	httpPort  = 80
+	httpsPort = 443
+)
+
+// isVoice reports whether a probe's packets are like those of a G.711 call: as many bytes, each 10 or 20 ms.
+func (p *ProbePlan) isVoice() bool {
+	return p.Size == voiceSize && p.Interval <= voiceInterval
+}
+
+// takesURL reports whether the URL of a probe says where it goes, in place of its target.
+func (k ProbeKind) takesURL() bool { return k == Connect || k == TLS || k == Fetch || k == Page }
+
+// object returns the URL of a probe and its port: the plan's, or else the root of the probe's own host.
+func (a *askedProbe) object() (*url.URL, uint16, error) {
+	if a.plan.URL == "" {
+		port, scheme, host := uint16(httpPort), "http", a.target
+		if a.kind == TLS {
+			port, scheme = httpsPort, "https"
+		}
+		if strings.Contains(host, ":") {
+			host = "[" + host + "]"
+		}
+		return &url.URL{Scheme: scheme, Host: host, Path: "/"}, port, nil
+	}
+	u, err := url.Parse(a.plan.URL)
+	if err != nil {
+		return nil, 0, fmt.Errorf("URL %.80q: %w", a.plan.URL, err)
+	}
+	port := uint16(httpPort)
+	if u.Scheme == "https" {
+		port = httpsPort
+	}
+	if text := u.Port(); text != "" {
+		at, err := netip.ParseAddrPort("0.0.0.0:" + text)
+		if err != nil || at.Port() == 0 {
+			return nil, 0, fmt.Errorf("URL %.80q: port %s: want 1 to 65535", a.plan.URL, text)
+		}
+		port = at.Port()
+	}
+	return u, port, nil
+}
+
+// applicationProbe opens a probe that is a transaction of an application. It carries one out first: what can't be had is an error here, and no series of losses.
+func (r *run) applicationProbe(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
+	limited, cancel := host.WithTimeout(ctx, r.h, max(firstTry, a.peer.patience()))
+	defer cancel()
+	if a.kind == DNS {
+		name := a.plan.Query
+		if name == "" {
+			name = a.peer.server.Host
+		}
+		if _, err := netip.ParseAddr(name); err == nil {
+			return nil, fmt.Errorf("look-ups want a name, and %s is an address: say what to look up", name)
+		}
+		return dns.Dial(limited, r.h, netip.AddrPortFrom(a.addr, dns.Port), o, dns.Options{Name: name})
+	}
+	u, port, err := a.object()
+	if err != nil {
+		return nil, err
+	}
+	at := netip.AddrPortFrom(a.addr, port)
+	switch a.kind {
+	case Connect:
+		if a.plan.URL == "" {
+			at = netip.AddrPortFrom(a.addr, a.peer.tcpPort())
+		}
+		return tcp.Dial(r.h, at, o)
+	case TLS:
+		return tls.Dial(limited, r.h, at, o, tls.Options{Name: u.Hostname(), Roots: r.o.Roots})
+	case Fetch:
+		return http.Dial(limited, r.h, at, u, o, http.Options{Roots: r.o.Roots})
+	}
+	return r.pageProbe(limited, a, at, u, o)
+}
+
+// pageProbe opens a probe of pages. Without a URL they are the lab server's, by the default profile; a page that the user names is one object, behind one look-up of its
+// host where the plan says whom to ask.
+func (r *run) pageProbe(ctx context.Context, a askedProbe, at netip.AddrPort, u *url.URL, o probe.Options) (probe.Transport, error) {
+	profile := page.Default()
+	names := []string{u.Hostname()}
+	resolver := a.peer.addr
+	if a.plan.URL != "" {
+		profile = page.Profile{Name: "object", Parallel: 1, Paths: []string{""}}
+		if a.plan.Target != "" {
+			profile.LookUps = 1
+		}
+	}
+	if a.plan.Target != "" {
+		var err error
+		if resolver, err = r.resolver(ctx, a.plan, a.peer); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := netip.ParseAddr(names[0]); err == nil {
+		if names[0] = pageName; a.plan.URL != "" {
+			profile.LookUps = 0 // an address needs none
+		}
+	}
+	return page.Dial(ctx, r.h, at, u, o, page.Options{Profile: &profile, Resolver: netip.AddrPortFrom(resolver, dns.Port), Names: names, Roots: r.o.Roots})
+}
+
+// pageName is what the lab server is asked for where the plan names it by its address; it answers to any name.
+const pageName = "page.lab"
+
+// resolver returns the address of the resolver that a plan names as a probe's target.
+func (r *run) resolver(ctx context.Context, pp *ProbePlan, p *peer) (netip.Addr, error) {
+	if pp.Target != SystemResolver {
+		return r.target(ctx, pp, p)
+	}
+	text, err := os.ReadFile(resolverFile)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("this host's resolver: %w; name one", err)
+	}
+	found := dns.Nameservers(text)
+	if len(found) == 0 {
+		return netip.Addr{}, fmt.Errorf("this host's resolver: %s names none; name one", resolverFile)
+	}
+	return found[0].Addr(), nil
+}
+
+// timestampProbe opens a probe with ICMP timestamps, if the host answers them.
+func (r *run) timestampProbe(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
+	try, err := timestamp.Dial(ctx, r.h, a.addr, o)
+	if err != nil {
+		return nil, err
+	}
+	if !r.answered(ctx, openProbe{options: o, transport: try}, a.peer) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("%v does not answer ICMP timestamp requests", a.addr)
+	}
+	return timestamp.Dial(ctx, r.h, a.addr, o) // the try's transport is spent
+}
+
+// exchange is a probe of requests and responses on netperf's terms.
+type exchange struct{ *netperf.Exchange }
+
+func (e exchange) Receive() (probe.Reply, error) {
+	a, err := e.Exchange.Receive()
+	r := probe.Reply{Seq: a.Seq, At: a.At, Stamp: a.Stamp}
+	if a.Err != nil {
+		r.Kind, r.Err = probe.Rejected, a.Err
+		var by *host.RejectedError
+		if errors.As(a.Err, &by) {
+			r.By = by.By
+		}
+	}
+	return r, err
+}
+
+// exchangeProbe opens a probe of requests and responses with a netperf server.
+func (r *run) exchangeProbe(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
+	c := r.client(a.peer.server, a.addr)
+	c.Socket.ECN = o.Socket.ECN
+	t := netperf.TransactionOptions{Kind: netperf.UDPRR, Length: a.plan.Start + a.length + sessionSlack, RequestSize: a.plan.Size, ResponseSize: a.plan.Size,
+		Timeout: probe.DefaultDeadline, DSCP: a.plan.DSCP, ServerDSCP: a.plan.DSCP, DataPort: a.peer.server.DataPort, Server: a.peer.info}
+	if a.kind == TCPRR {
+		t.Kind = netperf.TCPRR
+	}
+	x, err := c.OpenExchange(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return exchange{x}, nil
+}
+
+// routerLimit is why what a router does not answer is no loss.
+const routerLimit = "routers limit how often they say that a packet's time ran out"
+
+// openHops makes a series ready for each router that answers on the way to a probe's target.
+func (r *run) openHops(ctx context.Context, pp *ProbePlan) (open []openProbe, err error) {
+	defer func() {
+		if err != nil {
+			closeProbes(open)
+		}
+	}()
+	a, err := r.asked(ctx, pp, Route)
+	if err != nil {
+		return nil, err
+	}
+	o := a.options()
+	hops, err := path.Discover(ctx, r.h, a.addr, o, path.Options{Patience: a.peer.patience()})
+	if err != nil {
+		return nil, err
+	}
+	if len(hops) == 0 {
+		return nil, fmt.Errorf("no router on the way to %v answers", a.addr)
+	}
+	for _, hop := range hops {
+		t, err := path.Dial(ctx, r.h, a.addr, hop, o)
+		if err != nil {
+			return open, err
+		}
+		p := openProbe{options: o, transport: t, series: a.series()}
+		p.series.Name = fmt.Sprintf("%s %d", pp.Name, hop.TTL)
+		p.series.Address, p.series.Hop, p.series.NoLoss = hop.Addr.String(), int(hop.TTL), routerLimit
+		open = append(open, p)
+	}
+	return open, nil
+}
