@@ -55,7 +55,20 @@ func (f *labFlags) run(ctx context.Context, plan bufferbloat.Plan, o bufferbloat
 		s := link.Stats()
 		return labDoubts(&s.Lateness, s.SocketDrops)
 	}
+	err = keepLabCounts(&o, func() (labTruth, error) { return processTruth(link), nil })
+	if err != nil {
+		return nil, err
+	}
 	return throughLab(ctx, link, plan, o)
+}
+
+// processTruth is what a lab in this process counted.
+func processTruth(l *lab.Lab) labTruth {
+	s := l.Stats()
+	down, up := l.QueueStats()
+	t := labTruth{down: labSide{s.Down, down}, up: labSide{s.Up, up}, late: s.Lateness}
+	t.lost("sockets", s.SocketDrops)
+	return t
 }
 
 // maxLabLateness is how late an emulated link may be, in one packet of a hundred, before its delays are this machine's.
@@ -92,7 +105,7 @@ func throughLab(ctx context.Context, link *lab.Lab, plan bufferbloat.Plan, o buf
 	both := func(port uint16) []netip.AddrPort {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), port), netip.AddrPortFrom(netip.IPv6Unspecified(), port)}
 	}
-	ready := make(chan struct{}, 2)
+	ready := make(chan struct{}, 2+appServers)
 	tell := func([]netip.AddrPort) { ready <- struct{}{} }
 	var driver errgroup.Group
 	driver.Go(func() error { return link.Run(driving) })
@@ -102,7 +115,10 @@ func throughLab(ctx context.Context, link *lab.Lab, plan bufferbloat.Plan, o buf
 	servers.Go(func() error { return n.Serve(serving, link.Server(), both(plan.Server.NetperfPort)...) })
 	servers.Go(func() error { return i.Serve(serving, link.Server(), both(plan.Server.IRTTPort)...) })
 	var rec *bufferbloat.Recording
-	err := waitReady(serving, ready, 2)
+	var err error
+	if o.Roots, err = serveApps(serving, servers, link.Server(), both, tell); err == nil {
+		err = waitReady(serving, ready, 2+appServers)
+	}
 	if err == nil {
 		rec, err = bufferbloat.Run(ctx, plan, o)
 	}
