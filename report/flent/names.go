@@ -12,12 +12,16 @@ import (
 )
 
 // tests are flent's tests of which a plan may have the name: TCP flows by fixed names or by number, and probes.
-var tests = []string{"rrul", "rrul_be", "rrul_be_nflows", "rrul_var", "rrul_noclassification", "rrul_torrent", "rrul_icmp", "rrul_up", "rrul_cs8", "rrul_prio",
-	"rrul46", "rrul46compete", "rrul_100_up", "rrul_50_up", "rrul_50_down", "tcp_upload_1000",
-	"tcp_download", "tcp_upload", "tcp_bidirectional", "tcp_1down", "tcp_1up", "tcp_1up_noping", "tcp_nup", "tcp_ndown",
-	"tcp_2up", "tcp_4up", "tcp_6up", "tcp_8up", "tcp_12up", "tcp_2down", "tcp_4down", "tcp_6down", "tcp_8down", "tcp_12down", "tcp_2up_delay",
-	"cubic_bbr", "cubic_dctcp", "cubic_reno", "cubic_westwood", "rtt_fair", "rtt_fair4be", "rtt_fair_up", "rtt_fair_var", "rtt_fair_var_up",
-	"rtt_fair_var_down", "rtt_fair_var_mixed", "voip", "http", "ping"}
+var tests = []string{"rrul", "rrul_be", "rrul_be_nflows", "rrul_be_iperf", "rrul_var", "rrul_noclassification", "rrul_torrent", "rrul_icmp", "rrul_up", "rrul_cs8",
+	"rrul_prio", "rrul46", "rrul46compete", "rrul_100_up", "rrul_50_up", "rrul_50_down", "tcp_upload_1000", "dslreports_8dn",
+	"tcp_download", "tcp_upload", "tcp_bidirectional", "tcp_1down", "tcp_1up", "tcp_1up_noping", "tcp_nup", "tcp_ndown", "tcp_upload_prio",
+	"tcp_2up", "tcp_4up", "tcp_6up", "tcp_8up", "tcp_12up", "tcp_2down", "tcp_4down", "tcp_6down", "tcp_8down", "tcp_12down",
+	"tcp_2up_delay", "tcp_2up_square", "tcp_2up_square_westwood", "tcp_4up_squarewave",
+	"cubic_bbr", "cubic_cdg", "cubic_dctcp", "cubic_ledbat", "cubic_ledbat_1", "cubic_reno", "cubic_westwood", "ledbat_cubic_1",
+	"reno_cubic_westwood_cdg", "reno_cubic_westwood_ledbat", "reno_cubic_westwood_lp",
+	"rtt_fair", "rtt_fair4be", "rtt_fair6be", "rtt_fair_up", "rtt_fair_var", "rtt_fair_var_up", "rtt_fair_var_down", "rtt_fair_var_mixed",
+	"cisco_5tcpup", "cisco_5tcpup_2udpflood", "voip", "voip-1up", "voip-rrul", "http", "http-1up", "http-1down", "http-rrul", "ping",
+	"udp_flood", "udp_flood_var_up", "udp_flood_var_up_stagger", "bursts", "bursts_11e"}
 
 // single are those of them in which a numbered stream has the bare name of its direction.
 var single = []string{"tcp_download", "tcp_upload", "tcp_bidirectional", "tcp_1down", "tcp_1up", "tcp_1up_noping"}
@@ -54,7 +58,7 @@ func (o *writer) names() {
 }
 
 func (o *writer) probeName(p *bufferbloat.ProbeSeries) string {
-	if strings.HasPrefix(p.Name, pingPrefix) || p.Name == httpLatency {
+	if strings.HasPrefix(p.Name, pingPrefix) || p.Name == httpLatency || p.Name == voip {
 		return p.Name
 	}
 	rest := legal(p.Name)
@@ -71,6 +75,9 @@ func (o *writer) probeName(p *bufferbloat.ProbeSeries) string {
 		}
 	case p.Name == "ping":
 		rest = strings.ToUpper(p.Kind)
+	}
+	if o.test == "rrul_var" {
+		return pingPrefix + "::" + rest
 	}
 	return pingPrefix + " " + rest
 }

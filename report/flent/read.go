@@ -88,6 +88,7 @@ func (f *file) convert() {
 
 const (
 	httpLatency = "HTTP latency"
+	voip        = "VoIP"
 	rateUnit    = "Mbits/s"
 )
 

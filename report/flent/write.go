@@ -188,7 +188,7 @@ func (o *writer) metadata() {
 	}{
 		{"NAME", o.test}, {"TITLE", o.title()}, {"TIME", start}, {"T0", start},
 		{"LENGTH", math.Round((to-from).Seconds()*1000) / 1000}, {"TOTAL_LENGTH", math.Round((time.Duration(o.n-1)*o.step).Seconds()*1000) / 1000},
-		{"STEP_SIZE", o.step.Seconds()}, {"HOST", rec.Path.Host}, {"HOSTS", []string{rec.Path.Host}}, {"LOCAL_HOST", "bloat"},
+		{"STEP_SIZE", o.step.Seconds()}, {"HOST", rec.Path.Host}, {"HOSTS", o.hosts()}, {"LOCAL_HOST", "bloat"},
 		{"IP_VERSION", o.family()}, {"TEST_PARAMETERS", o.parameters()}, {"KERNEL_NAME", rec.Client.OS}, {"KERNEL_RELEASE", rec.Client.Kernel},
 		{ownKey, o.own()}, {"SERIES_META", o.seriesMeta()},
 	} {
@@ -239,9 +239,19 @@ func (o *writer) loaded() (from, to time.Duration) {
 	return from, to
 }
 
-// parameters are what flent builds the names of numbered series from.
-func (o *writer) parameters() map[string]int {
-	p := map[string]int{}
+// hosts are the servers of the plan, from which flent makes names of series.
+func (o *writer) hosts() []string {
+	hosts := []string{o.rec.Path.Host}
+	for _, s := range o.rec.Plan.Others {
+		hosts = append(hosts, s.Host)
+	}
+	return hosts
+}
+
+// parameters are what flent builds the names of numbered and labelled series from.
+func (o *writer) parameters() map[string]any {
+	p := map[string]any{}
+	var labels, directions []string
 	count := func(prefix, key string) {
 		n := 0
 		for _, f := range o.flows {
@@ -255,8 +265,34 @@ func (o *writer) parameters() map[string]int {
 			p[key] = n
 		}
 	}
-	count("TCP upload", "upload_streams")
-	count("TCP download", "download_streams")
+	switch {
+	case o.test == "rrul_var":
+		count("TCP upload", "bidir_streams")
+		for _, f := range o.flows {
+			if _, label, ok := cutLast(f, "TCP upload::"); ok {
+				labels = append(labels, label)
+			}
+		}
+	case strings.HasPrefix(o.test, "rtt_fair_var"):
+		for _, host := range o.hosts() {
+			label, direction := "", ""
+			for _, way := range []string{"TCP upload ", "TCP download "} {
+				for _, f := range o.flows {
+					if rest, ok := strings.CutPrefix(f, way); ok && strings.HasSuffix(rest, " "+host) {
+						label, direction = strings.TrimSuffix(rest, " "+host), direction+way[4:5]
+					}
+				}
+			}
+			labels, directions = append(labels, label), append(directions, direction)
+		}
+		p["data_directions"] = strings.Join(directions, ",")
+	default:
+		count("TCP upload", "upload_streams")
+		count("TCP download", "download_streams")
+	}
+	if len(labels) > 0 {
+		p["labels"] = strings.Join(labels, ",")
+	}
 	return p
 }
 
