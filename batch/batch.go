@@ -56,7 +56,7 @@ const (
 type Settings struct {
 	Plan  string
 	Hosts []string
-	Set   []Pair   // the plan's parameters
+	Set   []Pair   // the plan's parameters; {repetition} and {run} in them stand for the numbers, as in Flags
 	Flags []string // further flags of a run
 	Env   []Pair   // for hooks
 }
@@ -164,6 +164,13 @@ func (b *Batch) run(cell []Choice, number, repetition int) Run {
 		r.After = append(slices.Clone(choice.After), r.After...)
 	}
 	r.After = append(r.After, b.After...)
+	numbers := strings.NewReplacer("{repetition}", strconv.Itoa(repetition), "{run}", strconv.Itoa(number))
+	for i := range r.Flags {
+		r.Flags[i] = numbers.Replace(r.Flags[i])
+	}
+	for i := range r.Set {
+		r.Set[i].Value = numbers.Replace(r.Set[i].Value)
+	}
 	return r
 }
 

@@ -43,7 +43,7 @@ batch:
         set: {marks: BE}
     rate: {set: rate, values: [1mbit, 20mbit]}
     kind:
-      - {name: big, flags: [--lab-carrier, kernel]}
+      - {name: big, flags: ["--seed={repetition}"]}
       - {name: "far away/..", plan: tcp_upload, hosts: [a.example, b.example]}
   skip:
     - {kind: big, rate: 20mbit}
@@ -171,6 +171,22 @@ func TestIs(t *testing.T) {
 		if got := Is([]byte(text)); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
+	}
+}
+
+func TestTheBatchInTheDocsIsOne(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/batch.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(page), "```yaml\n")
+	text, _, closed := strings.Cut(text, "```")
+	if !ok || !closed {
+		t.Fatal("docs/batch.md has no example")
+	}
+	if got := len(runsOf(t, read(t, text))); got != 15 {
+		t.Errorf("it has %d runs, want 3 combinations 5 times", got)
 	}
 }
 

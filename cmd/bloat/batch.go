@@ -86,12 +86,12 @@ func (a *app) runBatch(cmd *cobra.Command, f *runFlags, b *batch.Batch, file str
 	if x.runs, err = b.Runs(); err != nil {
 		return &usageError{err}
 	}
-	if err := x.plan(cmd.Context()); err != nil {
-		return err
-	}
 	ix, err := x.folder(f)
 	if err != nil {
 		return &usageError{err}
+	}
+	if err := x.plan(cmd.Context()); err != nil {
+		return err
 	}
 	if f.dryRun {
 		return x.print(ix, f.json)

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"bufferbloat/batch"
 	"bufferbloat/report"
 	"bufferbloat/report/compare"
 	"bufferbloat/servers/directory"
@@ -131,6 +132,8 @@ func checkJSON(ts *testscript.TestScript, _ bool, args []string) {
 		published = compare.JSONSchema()
 	case directory.Schema:
 		published = directory.JSONSchema()
+	case batch.IndexSchema:
+		published = batch.JSONSchema()
 	}
 	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(string(published)))
 	ts.Check(err)

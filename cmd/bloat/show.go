@@ -30,7 +30,7 @@ func (a *app) showCommand() *cobra.Command {
 		Short: "Show recordings, flent's data files and what other programs printed",
 		Long: `Prints the result that a file holds, as the command that measured it would have. A file may be a recording or a JSON result
 of this program, a data file of flent (versions 1 to 4), or the output of another program; its content tells, not its name, and
-"-" is stdin. What the source does not tell is a dash with the reason. The exit status is that of the result: 0 measured,
+"-" is stdin. The folder of a batch is shown as a table of its runs; DIR@AXIS=VALUE,... are those with these values. What the source does not tell is a dash with the reason. The exit status is that of the result: 0 measured,
 1 nothing was measured or the file can't be read, 2 usage, 4 void or partial; of several files, the highest.`,
 		Example: `  bloat show before.bloat.json.gz
   bloat show --format table rrul-2026-11-30.flent.gz
@@ -63,6 +63,13 @@ func (a *app) show(f *showFlags, paths []string) error {
 	write, err := f.writer()
 	if err != nil {
 		return &usageError{err}
+	}
+	if len(paths) == 1 {
+		if dir, values, ix, err := openBatch(paths[0]); err != nil {
+			return err
+		} else if ix != nil {
+			return a.showBatch(f, dir, values, ix)
+		}
 	}
 	if len(paths) > 1 && (!people(f.format)) {
 		return &usageError{fmt.Errorf("--format %s takes one file, because what it prints is one document", f.format)}
