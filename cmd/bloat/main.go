@@ -70,6 +70,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 		words = append([]string{"speedtest"}, words...)
 	case "rrul":
 		words = append([]string{"rrul"}, words...)
+	case "netperf":
+		words = append([]string{"netperf"}, words...)
 	}
 	root := a.command()
 	root.SetArgs(words)
@@ -152,7 +154,7 @@ func (a *app) command() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(a.speedtestCommand(), a.serveCommand(), a.labCommand(), a.showCommand(), a.plotCommand(), a.compareCommand(), a.serversCommand(), a.runCommand(), a.rrulCommand(), a.listCommand(), &cobra.Command{
+	root.AddCommand(a.speedtestCommand(), a.serveCommand(), a.labCommand(), a.showCommand(), a.plotCommand(), a.compareCommand(), a.serversCommand(), a.runCommand(), a.rrulCommand(), a.listCommand(), a.netperfCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		Run: func(*cobra.Command, []string) { fmt.Fprintf(a.stdout, "bloat %s\n", a.version) },
 	})
