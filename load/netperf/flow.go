@@ -190,6 +190,9 @@ func (f *Flow) Delivered() (uint64, bool) {
 // It is safe to call at any time from any goroutine.
 func (f *Flow) TCPInfo() (host.TCPInfo, bool) { return f.look() }
 
+// Sent returns how many bytes this end has written so far, which is more than has arrived.
+func (f *Flow) Sent() uint64 { return f.sent.Bytes() }
+
 // Response returns the server's answer to the request of an open flow.
 func (f *Flow) Response() wire.Response { return f.response }
 

@@ -331,6 +331,9 @@ func (t *Transactions) dataAddr() netip.AddrPort { return t.client.dataAt(t.ctl,
 // Response returns the server's answer to the request of an open test.
 func (t *Transactions) Response() wire.Response { return t.response }
 
+// Server returns what is known of the server: what the options said, or with Client.Ask what it answered to Open.
+func (t *Transactions) Server() ServerInfo { return t.o.Server }
+
 // Results returns the server's last message, or false before the end of Run and where there was none.
 func (t *Transactions) Results() (wire.Results, bool) { return t.results, t.hasResults }
 

@@ -1,0 +1,377 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bufferbloat/internal/dscp"
+	"bufferbloat/internal/host"
+	"bufferbloat/load"
+	"bufferbloat/load/netperf"
+	"bufferbloat/report"
+	"bufferbloat/watch"
+)
+
+func (a *app) netperfCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "netperf [options] [-- test options]",
+		Short: "Answer to netperf's own command line, for flent and for scripts",
+		Long: `Runs one test against a netperf server as netperf would, with netperf's own options: -H HOST, -p PORT, -t TEST, -l SECONDS,
+-D SECONDS, -Y LOCAL,REMOTE, -f UNITS, -P 0|1, -v 0|1|2, -Z PASSPHRASE and more, and behind "--" those of the test: -H, -L, -k KEYS,
+-o KEYS, -K ALGORITHM, -e SECONDS, -m, -M, -r, -b and more. The tests are TCP_STREAM, TCP_MAERTS, TCP_RR, TCP_CRR, UDP_RR, UDP_STREAM.
+Under the name netperf, by a link say, the program is this command. docs/netperf.md lists the options and what differs.`,
+		DisableFlagParsing: true,
+		RunE:               func(cmd *cobra.Command, words []string) error { return a.netperf(cmd, words) },
+	}
+}
+
+// noEnd is the time that a test has which ends after its bytes or transactions; servers allow no longer one.
+const noEnd = time.Hour
+
+// netperf carries out netperf's command line.
+func (a *app) netperf(cmd *cobra.Command, words []string) error {
+	f, err := parseNetperf(words)
+	switch {
+	case err != nil:
+		return &usageError{fmt.Errorf("netperf: %w", err)}
+	case f.help:
+		return cmd.Help()
+	case f.version:
+		fmt.Fprintf(a.stdout, "bloat %s, which answers to netperf's command line\n", a.version)
+		return nil
+	case f.list:
+		for _, key := range netperfKeys {
+			fmt.Fprintln(a.stdout, key)
+		}
+		return nil
+	}
+	ctx, h := cmd.Context(), host.NewKernel()
+	n := &netperfRun{netperfFlags: f, h: h, out: a.stdout, wall: a.now(), began: h.Now()}
+	if n.length == 0 {
+		n.length = noEnd
+	}
+	if err := n.resolve(ctx); err != nil {
+		return err
+	}
+	var m netperfFigures
+	switch {
+	case f.test == "TCP_STREAM" || f.test == "TCP_MAERTS":
+		m, err = n.stream(ctx)
+	case f.kind() != 0:
+		m, err = n.transactions(ctx)
+	default:
+		m, err = n.datagrams(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if m.warning != "" {
+		fmt.Fprintf(a.stderr, "bloat: warning: %s\n", report.Printable(m.warning))
+	}
+	if m.hasInfo && os.Getenv("DUMP_TCP_INFO") != "" {
+		fmt.Fprint(a.stderr, tcpInfoText(m.info))
+	}
+	_, err = io.WriteString(a.stdout, n.text(&m))
+	return err
+}
+
+// netperfRun is one test.
+type netperfRun struct {
+	*netperfFlags
+	h      host.Host
+	out    io.Writer
+	client *netperf.Client
+	wall   time.Time // the wall clock at began on the host's
+	began  time.Time
+	lines  int // of interim results so far
+	cpus   watch.Times
+}
+
+// resolve finds the server, and where its data is to go if that is elsewhere.
+func (n *netperfRun) resolve(ctx context.Context) error {
+	addrs, err := n.h.Resolve(ctx, n.host, n.family)
+	if err != nil {
+		return err
+	}
+	n.client = &netperf.Client{Host: n.h, Server: n.host, Addr: netip.AddrPortFrom(addrs[0], n.port), Passphrase: n.passphrase, Ask: n.asksServer(),
+		Socket: host.Options{SendBuffer: n.sendBuf, ReceiveBuffer: n.recvBuf}}
+	if n.source != "" {
+		if n.client.Socket.Source, err = n.local(ctx, n.source); err != nil {
+			return err
+		}
+	}
+	if n.dataSource != "" {
+		if n.client.DataSource, err = n.local(ctx, n.dataSource); err != nil {
+			return err
+		}
+	}
+	if n.dataHost == "" || n.dataHost == n.host && (n.dataFamily == host.AnyFamily || n.dataFamily == host.FamilyOf(addrs[0])) {
+		return nil
+	}
+	family := n.dataFamily
+	if family == host.AnyFamily {
+		family = n.family
+	}
+	data, err := n.h.Resolve(ctx, n.dataHost, family)
+	if err != nil {
+		return err
+	}
+	if data[0] != addrs[0] {
+		n.client.DataAddr = data[0]
+	}
+	return nil
+}
+
+// local resolves one of this host's own addresses.
+func (n *netperfRun) local(ctx context.Context, name string) (netip.Addr, error) {
+	addrs, err := n.h.Resolve(ctx, name, n.family)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("local address: %w", err)
+	}
+	return addrs[0], nil
+}
+
+// code returns the code point of a DS byte, 0 where none was given.
+func code(ds int) dscp.CodePoint {
+	if ds < 0 {
+		return 0
+	}
+	return dscp.FromByte(uint8(ds))
+}
+
+// patience is what the server is asked to allow for before the data.
+func (n *netperfRun) patience() time.Duration { return max(n.pause, time.Nanosecond) }
+
+// wait lets the time pass that -s asks for.
+func (n *netperfRun) wait(ctx context.Context) error {
+	if n.cpu {
+		n.cpus, _ = watch.CPU()
+	}
+	if n.pause == 0 {
+		return nil
+	}
+	return n.h.SleepUntil(ctx, n.h.Now().Add(n.pause))
+}
+
+// localCPU returns the busy share of this host's CPUs since wait, in percent, or false where it is not known.
+func (n *netperfRun) localCPU() (float64, bool) {
+	now, err := watch.CPU()
+	if !n.cpu || err != nil {
+		return 0, false
+	}
+	busy, _ := watch.Use(n.cpus, now)
+	sum := 0.0
+	for _, b := range busy {
+		sum += b
+	}
+	return 100 * sum / float64(len(busy)), len(busy) > 0
+}
+
+// stream runs a bulk flow.
+func (n *netperfRun) stream(ctx context.Context) (netperfFigures, error) {
+	o := netperf.FlowOptions{Direction: load.Upload, Length: n.length, Bytes: n.units, Wait: n.patience(), DSCP: code(n.localDS),
+		ServerDSCP: code(n.remoteDS), CongestionControl: n.localCC, ServerCongestionControl: n.remoteCC, DataPort: n.dataPort, ServerCPU: n.cpu,
+		Size: n.localSend, Buffer: n.localRecv}
+	if n.test == "TCP_MAERTS" {
+		o.Direction, o.Size = load.Download, n.remoteSend
+	}
+	flow := n.client.NewFlow(o)
+	if err := flow.Open(ctx); err != nil {
+		return netperfFigures{}, err
+	}
+	if err := n.wait(ctx); err != nil {
+		flow.Close()
+		return netperfFigures{}, err
+	}
+	m := netperfFigures{}
+	result, err := n.during(func() (load.Result, error) { return flow.Run(ctx) }, n.streamLines(flow, &m))
+	if err != nil {
+		return netperfFigures{}, err
+	}
+	m.stream(n, flow, result)
+	return m, nil
+}
+
+// during runs a test in a goroutine and calls look meanwhile, as often as interim results are wanted, and once at the end.
+func (n *netperfRun) during(run func() (load.Result, error), look func(last bool, bytes uint64)) (load.Result, error) {
+	running, finished := context.WithCancel(context.Background())
+	var result load.Result
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer finished()
+		result, err = run()
+	}()
+	every := n.interim
+	if every == 0 {
+		every = 100 * time.Millisecond
+	}
+	start := n.h.Now()
+	for k := 1; n.h.SleepUntil(running, start.Add(time.Duration(k)*every)) == nil; k++ {
+		look(false, 0)
+	}
+	<-done
+	if err == nil {
+		look(true, result.Bytes)
+	}
+	return result, err
+}
+
+// streamLines returns what prints the interim results of a flow and keeps the last of what the stack tells of it.
+func (n *netperfRun) streamLines(flow *netperf.Flow, m *netperfFigures) func(last bool, bytes uint64) {
+	from, seen := n.h.Now(), uint64(0)
+	return func(last bool, total uint64) {
+		if info, ok := flow.TCPInfo(); ok {
+			m.info, m.hasInfo = info, true
+		}
+		if n.interim == 0 {
+			return
+		}
+		now := n.h.Now()
+		bytes, _ := flow.Delivered()
+		if last {
+			bytes = total
+		}
+		moved := bytes - min(bytes, seen)
+		if last && moved == 0 {
+			return
+		}
+		n.interimLine(n.rate(float64(moved)*8/now.Sub(from).Seconds(), 0), now.Sub(from), now)
+		from, seen = now, max(bytes, seen)
+	}
+}
+
+// transactions runs a test of transactions.
+func (n *netperfRun) transactions(ctx context.Context) (netperfFigures, error) {
+	o := netperf.TransactionOptions{Kind: n.kind(), Length: n.length, Count: n.units, RequestSize: n.requestSize, ResponseSize: n.responseSize,
+		Burst: n.burst, Timeout: n.timeout, Wait: n.patience(), DSCP: code(n.localDS), ServerDSCP: code(n.remoteDS), CongestionControl: n.localCC,
+		ServerCongestionControl: n.remoteCC, DataPort: n.dataPort}
+	t := n.client.NewTransactions(o)
+	if err := t.Open(ctx); err != nil {
+		return netperfFigures{}, err
+	}
+	if err := n.wait(ctx); err != nil {
+		t.Close()
+		return netperfFigures{}, err
+	}
+	var result netperf.TransactionResult
+	_, err := n.during(func() (_ load.Result, err error) { result, err = t.Run(ctx); return load.Result{}, err }, n.transactionLines(t))
+	if err != nil {
+		return netperfFigures{}, err
+	}
+	m := netperfFigures{}
+	m.transactions(n, t, result)
+	return m, nil
+}
+
+// transactionLines returns what prints the interim results of transactions. An interval in which none ended goes on: what reads them divides by
+// the rate.
+func (n *netperfRun) transactionLines(t *netperf.Transactions) func(last bool, _ uint64) {
+	var sum netperf.Interval
+	return func(bool, uint64) {
+		if n.interim == 0 {
+			return
+		}
+		i, ok := t.Sample()
+		if !ok {
+			return
+		}
+		if sum.From.IsZero() {
+			sum = i
+		} else {
+			sum.To, sum.Transactions = i.To, sum.Transactions+i.Transactions
+		}
+		d := sum.To.Sub(sum.From)
+		if sum.Transactions == 0 || d <= 0 {
+			return
+		}
+		rate := float64(sum.Transactions) / d.Seconds()
+		n.interimLine(n.rate(rate*8*float64(max(1, n.requestSize)+max(1, n.responseSize)), rate), d, sum.To)
+		sum = netperf.Interval{}
+	}
+}
+
+// datagrams runs a stream of datagrams.
+func (n *netperfRun) datagrams(ctx context.Context) (netperfFigures, error) {
+	if n.pause > 0 {
+		return netperfFigures{}, &usageError{errors.New("netperf: -s: a stream of datagrams begins at once")}
+	}
+	if n.cpu {
+		n.cpus, _ = watch.CPU()
+	}
+	o := netperf.DatagramOptions{Length: n.length, Size: n.localSend, DSCP: code(n.localDS), ServerDSCP: code(n.remoteDS), DataPort: n.dataPort}
+	result, err := n.client.SendDatagrams(ctx, o)
+	if err != nil {
+		return netperfFigures{}, err
+	}
+	m := netperfFigures{}
+	m.datagrams(n, result)
+	return m, nil
+}
+
+// interimLine prints the result of one interval, which ended at a moment of the host's clock.
+func (n *netperfRun) interimLine(value float64, d time.Duration, at time.Time) {
+	ending := float64(n.wall.Add(at.Sub(n.began)).UnixMilli()) / 1000
+	units := n.unitsName()
+	switch k := n.lines; {
+	case n.csv:
+		fmt.Fprintf(n.out, "%7.2f,%s/s,%.3f,%.3f\n", value, units, d.Seconds(), ending)
+	case n.keys != nil:
+		fmt.Fprintf(n.out, "NETPERF_INTERIM_RESULT[%d]=%.2f\nNETPERF_UNITS[%d]=%s/s\nNETPERF_INTERVAL[%d]=%.3f\nNETPERF_ENDING[%d]=%.3f\n",
+			k, value, k, units, k, d.Seconds(), k, ending)
+	default:
+		fmt.Fprintf(n.out, "Interim result: %7.2f %s/s over %.3f seconds ending at %.3f\n", value, units, d.Seconds(), ending)
+	}
+	n.lines++
+}
+
+// unit is the letter of the units that rates are printed in.
+func (n *netperfRun) unit() byte {
+	switch {
+	case n.format != 0:
+		return n.format
+	case n.kind() != 0:
+		return 'x'
+	}
+	return 'm'
+}
+
+func (n *netperfRun) unitsName() string {
+	return map[byte]string{'k': "10^3bits", 'm': "10^6bits", 'g': "10^9bits", 'K': "KBytes", 'M': "MBytes", 'G': "GBytes", 'b': "10^0bits",
+		'B': "Bytes", 'x': "Trans"}[n.unit()]
+}
+
+// rate returns bits per second in the units that are printed; units of transactions are per second as they are, and NaN where there are none.
+func (n *netperfRun) rate(bps, transactions float64) float64 {
+	switch n.unit() {
+	case 'x':
+		if n.kind() == 0 {
+			return math.NaN()
+		}
+		return transactions
+	case 'k':
+		return bps / 1e3
+	case 'm':
+		return bps / 1e6
+	case 'g':
+		return bps / 1e9
+	case 'K':
+		return bps / 8 / (1 << 10)
+	case 'M':
+		return bps / 8 / (1 << 20)
+	case 'G':
+		return bps / 8 / (1 << 30)
+	case 'B':
+		return bps / 8
+	}
+	return bps
+}
