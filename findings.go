@@ -37,7 +37,8 @@ func (r *recorder) judge(stopped string) []Finding {
 	defer r.mu.Unlock()
 	found := append(r.rec.judgeFlows(stopped), r.rec.judgeCongestionControl()...)
 	found = append(found, r.rec.judgeDistance()...)
-	return append(found, r.rec.judgeProbes()...)
+	found = append(found, r.rec.judgeProbes()...)
+	return append(found, r.rec.judgeMarks()...)
 }
 
 // judgeFlows says which flows are missing, and what weakens the figures of the others. Those that ended because the run was stopped are

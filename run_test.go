@@ -23,9 +23,11 @@ import (
 	"bufferbloat/internal/host"
 	"bufferbloat/load"
 	"bufferbloat/probe"
+	"bufferbloat/servers/dns"
 	"bufferbloat/servers/irtt"
 	"bufferbloat/servers/lab"
 	"bufferbloat/servers/netperf"
+	"bufferbloat/servers/web"
 )
 
 // rig is a lab in virtual time with servers on its far host.
@@ -35,6 +37,7 @@ type rig struct {
 	noIRTT  bool
 	v6      bool                      // the netperf server answers over IPv6 too
 	second  bool                      // a second netperf server, at port 12866, which nobody stops
+	apps    bool                      // a resolver and a web server with and without TLS
 	host    func(host.Host) host.Host // what the client's stack is seen through; nil for itself
 	options bufferbloat.RunOptions
 	// progress is called as a run's is, with what stops the netperf server.
@@ -55,7 +58,7 @@ func (r rig) run(t testing.TB, ctx context.Context, plan bufferbloat.Plan) (*buf
 	stopServer := make(chan struct{})
 	var driver, servers errgroup.Group
 	driver.Go(func() error { return link.Run(driving) })
-	ready := make(chan struct{}, 4)
+	ready := make(chan struct{}, 8)
 	tell := func([]netip.AddrPort) { ready <- struct{}{} }
 	r.netperf.Ready = tell
 	any4 := netip.IPv4Unspecified()
@@ -92,6 +95,18 @@ func (r rig) run(t testing.TB, ctx context.Context, plan bufferbloat.Plan) (*buf
 			s := irtt.Server{Options: irtt.Options{Ready: tell}}
 			return s.Serve(serving, link.Server(), netip.AddrPortFrom(any4, 2112))
 		})
+	}
+	if r.apps {
+		wait += 3
+		secure, roots, err := web.SelfSigned(link.Server(), lab.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.options.Roots = roots
+		d, w, s := dns.Server{Options: dns.Options{Ready: tell}}, web.Server{Options: web.Options{Ready: tell}}, web.Server{Options: web.Options{Ready: tell, TLS: secure}}
+		servers.Go(func() error { return d.Serve(serving, link.Server(), netip.AddrPortFrom(any4, dns.Port)) })
+		servers.Go(func() error { return w.Serve(serving, link.Server(), netip.AddrPortFrom(any4, web.Port)) })
+		servers.Go(func() error { return s.Serve(serving, link.Server(), netip.AddrPortFrom(any4, web.TLSPort)) })
 	}
 	for range wait {
 		<-ready

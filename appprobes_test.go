@@ -1,0 +1,174 @@
+package bufferbloat_test
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"bufferbloat"
+	"bufferbloat/internal/dscp"
+	"bufferbloat/internal/host"
+	"bufferbloat/probe"
+	"bufferbloat/servers/lab"
+)
+
+// applications is a plan with a probe of each kind that the lab can answer.
+func applications() bufferbloat.Plan {
+	p := bufferbloat.Speedtest(bufferbloat.SpeedtestOptions{Server: bufferbloat.Server{Host: lab.Name, NetperfPort: 12865, IRTTPort: 2112}, Idle: 2 * time.Second,
+		Length: 3 * time.Second, Streams: 1, Concurrent: true, Interval: 100 * time.Millisecond, Probe: bufferbloat.ICMP})
+	for _, pr := range []bufferbloat.ProbePlan{
+		{Name: "call", Kind: bufferbloat.IRTT, Interval: 20 * time.Millisecond, Size: 172, DSCP: dscp.EF},
+		{Name: "connections", Kind: bufferbloat.Connect},
+		{Name: "connections to the web", Kind: bufferbloat.Connect, URL: "http://lab/"},
+		{Name: "handshakes", Kind: bufferbloat.TLS},
+		{Name: "handshakes by URL", Kind: bufferbloat.TLS, URL: "https://lab:443/"},
+		{Name: "look-ups", Kind: bufferbloat.DNS},
+		{Name: "other look-ups", Kind: bufferbloat.DNS, Query: "www.example", Target: "192.0.2.2"},
+		{Name: "fetches", Kind: bufferbloat.Fetch},
+		{Name: "secure fetches", Kind: bufferbloat.Fetch, URL: "https://lab/bytes/5000"},
+		{Name: "pages", Kind: bufferbloat.Page, Interval: time.Second},
+		{Name: "own page", Kind: bufferbloat.Page, Interval: time.Second, URL: "http://lab/bytes/20000", Target: lab.Name},
+		{Name: "tcp rr", Kind: bufferbloat.TCPRR},
+		{Name: "udp rr", Kind: bufferbloat.UDPRR, Size: 200},
+		{Name: "ect", Kind: bufferbloat.ICMP, ECN: host.ECT1},
+	} {
+		if pr.Interval == 0 {
+			pr.Interval = 100 * time.Millisecond
+		}
+		p.Probes = append(p.Probes, pr)
+	}
+	return p
+}
+
+// rounds are how many round trips of 40 ms a probe takes on the idle link of the lab.
+var rounds = map[string]int{"ping": 1, "call": 1, "connections": 1, "connections to the web": 1, "handshakes": 2, "handshakes by URL": 2, "look-ups": 1,
+	"other look-ups": 1, "fetches": 2, "secure fetches": 3, "pages": 9, "own page": 4, "tcp rr": 1, "udp rr": 1, "ect": 1}
+
+func TestEveryKindOfProbeHasItsIdleAndItsLoadedTimes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole run in virtual time")
+	}
+	rec, err := rig{apps: true}.run(t, t.Context(), applications())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rec.Probes) != len(rounds) {
+		t.Errorf("%d series, want %d", len(rec.Probes), len(rounds))
+	}
+	for i := range rec.Probes {
+		s := &rec.Probes[i]
+		var idle, loaded []time.Duration
+		due := 0
+		for _, x := range s.Samples {
+			due++
+			if x.Outcome != probe.Received {
+				continue
+			}
+			switch at := x.Sent; {
+			case at >= rec.Phases[0].From && at < rec.Phases[0].To-500*time.Millisecond:
+				idle = append(idle, x.RTT)
+			case at >= rec.Phases[1].From && at < rec.Phases[1].To:
+				loaded = append(loaded, x.RTT)
+			}
+		}
+		least := time.Duration(rounds[s.Name]) * 40 * time.Millisecond
+		if len(idle) == 0 || slices.Min(idle) < least || slices.Min(idle) > least+least/2 {
+			t.Errorf("%s: idle %v, want %v and a little more", s.Name, idle, least)
+		}
+		if len(loaded) == 0 || slices.Max(loaded) < least+50*time.Millisecond {
+			t.Errorf("%s: loaded %v, want longer than %v", s.Name, loaded, least)
+		}
+		if s.Error != "" || uint64(due) == 0 || s.Tally.Rejected > 0 {
+			t.Errorf("%s: %d due, %q, %+v", s.Name, due, s.Error, s.Tally)
+		}
+		if s.Voice != (s.Name == "call") || (s.ECN == "ECT(1)") != (s.Name == "ect") {
+			t.Errorf("%s: %+v", s.Name, s)
+		}
+		for _, m := range s.Tally.Marks {
+			if s.Name == "call" && m.DS != dscp.EF.Byte() {
+				t.Errorf("%s: marks %v, want EF alone", s.Name, s.Tally.Marks)
+			}
+		}
+	}
+	for _, f := range rec.Findings {
+		if strings.HasPrefix(f.Code, "mark_") || strings.HasPrefix(f.Code, "probe_") {
+			t.Errorf("finding %+v", f)
+		}
+	}
+}
+
+func TestWhatCannotBeProbedIsToldBeforeTheLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("whole runs in virtual time")
+	}
+	for name, c := range map[string]struct {
+		probe bufferbloat.ProbePlan
+		want  string
+	}{
+		"a name that is not there":   {bufferbloat.ProbePlan{Kind: bufferbloat.DNS, Query: "a.nx"}, "the resolver says that there is no such name"},
+		"a resolver that is none":    {bufferbloat.ProbePlan{Kind: bufferbloat.DNS, Target: "192.0.2.77"}, "look up lab at 192.0.2.77:53: no answer in"},
+		"nothing to look up":         {bufferbloat.ProbePlan{Kind: bufferbloat.DNS, Server: "far"}, "say what to look up"},
+		"an object that is not here": {bufferbloat.ProbePlan{Kind: bufferbloat.Fetch, URL: "http://lab/none"}, "HTTP status 404"},
+		"a name of nobody":           {bufferbloat.ProbePlan{Kind: bufferbloat.Fetch, URL: "http://nobody/"}, "nobody"},
+		"no TLS":                     {bufferbloat.ProbePlan{Kind: bufferbloat.TLS, URL: "https://lab:80/"}, "TLS handshake"},
+		"no routers":                 {bufferbloat.ProbePlan{Kind: bufferbloat.Route}, "no router on the way to 192.0.2.2 answers"},
+		"no timestamps":              {bufferbloat.ProbePlan{Kind: bufferbloat.ICMPTimestamp}, "ICMP timestamps: unsupported operation"},
+	} {
+		p := applications()
+		c.probe.Name, c.probe.Interval = "odd", time.Second
+		p.Others = []bufferbloat.Server{{Name: "far", Host: "192.0.2.2", NetperfPort: 12865, IRTTPort: 2112}}
+		p.Probes = append(p.Probes[:1], c.probe)
+		if _, err := (rig{apps: true}).run(t, t.Context(), p); err == nil || !strings.Contains(err.Error(), "probe odd") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		p.Probes[1].Optional = true
+		ctx, cancel := context.WithCancelCause(t.Context())
+		r := rig{apps: true, progress: func(bufferbloat.Progress, func()) { cancel(context.Canceled) }}
+		rec, err := r.run(t, ctx, p)
+		if err != nil {
+			t.Errorf("%s, optional: %v", name, err)
+			continue
+		}
+		if len(rec.Probes) != 1 || !slices.ContainsFunc(rec.Findings, func(f bufferbloat.Finding) bool {
+			return f.Code == "probe_left_out" && strings.Contains(f.Text, c.want)
+		}) {
+			t.Errorf("%s, optional: %d series, findings %+v", name, len(rec.Probes), rec.Findings)
+		}
+	}
+}
+
+func TestMarksThatWereChangedAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole run in virtual time")
+	}
+	p := applications()
+	p.Probes = p.Probes[:2]
+	rec, err := rig{host: func(h host.Host) host.Host { return bleaching{h} }}.run(t, t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(rec.Findings, func(f bufferbloat.Finding) bool {
+		return f.Code == "mark_bleached" && f.Severity == bufferbloat.Weakens && strings.Contains(f.Text, "irtt probes: sent as EF, and")
+	}) {
+		t.Errorf("findings %+v, want one about the mark", rec.Findings)
+	}
+}
+
+// bleaching is a host on a path that clears the marks of what comes in over UDP.
+type bleaching struct{ host.Host }
+
+func (b bleaching) DialUDP(ctx context.Context, to netip.AddrPort, o host.Options) (host.PacketConn, error) {
+	c, err := b.Host.DialUDP(ctx, to, o)
+	return bleached{c}, err
+}
+
+type bleached struct{ host.PacketConn }
+
+func (b bleached) Receive(to []byte) (host.Datagram, error) {
+	d, err := b.PacketConn.Receive(to)
+	d.DS = 0
+	return d, err
+}
