@@ -17,9 +17,9 @@ import (
 
 // Blocks say how blocks are sent into a connection. Size must be set.
 type Blocks struct {
-	Size  int             // bytes of a block
+	Size  int             // bytes of a block; with a Rate, of a write at most
 	Rate  bitrate.Bitrate // 0 is no limit
-	Burst int             // blocks between two looks at the pace; 0 means 1
+	Burst int             // blocks between two looks at the pace, with Claim; 0 means 1
 	// Claim is asked for leave before each block. Once it says no, sending is over. Several senders may share one. nil gives leave always.
 	Claim func() bool
 	Until time.Time     // end at this time of the host's clock; the zero time is no bound
@@ -32,8 +32,12 @@ const maxDebt = 100 * time.Millisecond
 // Send sends blocks until an end of b, of ctx or of the connection. Everything else is as with pump.Send, which it calls for each block; its
 // End is Full where Claim said no.
 func Send(ctx context.Context, clock host.Clock, c net.Conn, n *pump.Counter, b Blocks) (pump.Outcome, error) {
-	if b.Rate <= 0 && b.Claim == nil {
-		return pump.Send(ctx, clock, c, n, pump.Options{Until: b.Until, Idle: b.Idle})
+	if b.Claim == nil {
+		o := pump.Options{Until: b.Until, Idle: b.Idle, Rate: b.Rate}
+		if b.Rate > 0 {
+			o.Size = min(b.Size, pump.ChunkSize)
+		}
+		return pump.Send(ctx, clock, c, n, o)
 	}
 	var out pump.Outcome
 	s := schedule{start: clock.Now(), rate: b.Rate, size: b.Size}

@@ -279,11 +279,11 @@ func (r *running) finish(ctx context.Context) {
 	if r.failure != nil || ctx.Err() != nil {
 		return
 	}
-	r.awaitAcks(ctx)
 	draining, drained := context.WithCancel(ctx)
 	var drains sync.WaitGroup
 	r.drain(draining, &drains)
 	defer func() { drained(); drains.Wait() }()
+	r.awaitAcks(ctx)
 	err := r.write(ctx, []byte{wire.TestEnd.Byte()})
 	var e event
 	if err == nil {

@@ -189,6 +189,12 @@ func (s *settling) upload() {
 	case s.word.Bytes > sent.Bytes:
 		s.warn("the server says that it received %d bytes of the %d that were sent; its figure is not used", s.word.Bytes, sent.Bytes)
 		s.out.HasServerBytes = false
+	case s.drained[s.i] && s.o.Omit == 0:
+		// All had come before the server learned of the end, so that its count and our last acknowledgement are of one interval. A server that
+		// counts in whole blocks lacks the rest of the last one, which its stack has.
+		if missing := sent.Bytes - s.word.Bytes; missing == 0 || missing >= uint64(s.o.Size) {
+			s.out.Bytes, s.out.CountedBy = s.word.Bytes, load.CountedByServer
+		}
 	default:
 		s.out.Bytes, s.out.CountedBy = s.word.Bytes, load.CountedByServer
 		s.out.Last = s.serversEnd()
@@ -199,9 +205,6 @@ func (s *settling) upload() {
 // its start, after which the first data came one round trip later, to the end that it learned of. Without that it is when its word came.
 func (s *settling) serversEnd() time.Time {
 	latest := s.running.ended
-	if s.o.Bytes+s.o.Blocks > 0 && s.stopped.Before(s.until()) && s.acks && s.ackAt.Before(latest) {
-		return s.ackAt // all had come long before the end was told
-	}
 	counted := s.word.End - s.word.Start
 	if s.o.Omit == 0 {
 		counted -= s.setup

@@ -25,6 +25,7 @@ type streams struct {
 	broken  []error        // beside it, and for UDP
 	paced   []pace.Sent    // UDP, what this end sends
 	arrived []arrivals     // UDP, what this end receives
+	drained []bool         // TCP uploads, all of which arrived before the server learned of the end
 }
 
 // arrivals are when the first and the last datagram of a flow came.
@@ -34,7 +35,7 @@ type arrivals struct{ first, last time.Time }
 func (s *streams) connect(ctx context.Context, t *Test) error {
 	n := len(t.flows)
 	s.pumped, s.broken = make([]pump.Outcome, n), make([]error, n)
-	s.paced, s.arrived = make([]pace.Sent, n), make([]arrivals, n)
+	s.paced, s.arrived, s.drained = make([]pace.Sent, n), make([]arrivals, n), make([]bool, n)
 	for i, f := range t.flows {
 		var err error
 		what := "data connection"
@@ -254,31 +255,50 @@ func (r *running) sendDatagrams(phase context.Context, i int, f *Flow, until tim
 		})
 }
 
-// awaitAcks waits, after an upload of so many bytes, until they have arrived: the server counts only what came before it learns of the end.
+// awaitAcks waits until uploads have arrived whole, since the server counts only what came before it learns of the end: not longer than a grace
+// after the last acknowledgement, nor than 30 s in all.
 func (r *running) awaitAcks(ctx context.Context) {
-	if r.o.UDP || r.o.Uploads == 0 || r.o.Bytes+r.o.Blocks == 0 || !r.stopped.Before(r.until()) {
+	if r.o.UDP || r.o.Uploads == 0 {
 		return
 	}
-	giveUp := r.host.Now().Add(resultsTimeout)
-	for r.host.Now().Before(giveUp) {
-		all, setup := true, time.Duration(0)
+	start := r.host.Now()
+	for now := start; now.Before(start.Add(resultsTimeout)); now = r.host.Now() {
+		waiting, pause := false, lookEvery
 		for i, f := range r.flows {
-			if f.direction == load.Upload {
-				f.look()
-				f.mu.Lock()
-				all = all && (!f.acks || f.acked >= r.pumped[i].Bytes)
-				setup = max(setup, f.setup)
-				f.mu.Unlock()
+			if f.direction != load.Upload {
+				continue
 			}
+			f.look()
+			f.mu.Lock()
+			r.drained[i] = f.acks && f.acked >= r.pumped[i].Bytes
+			grace := 3*max(f.rtt, f.setup) + leastGrace
+			if last := laterOf(f.ackAt, start); f.acks && !r.drained[i] && now.Before(last.Add(grace)) {
+				waiting = true
+			}
+			pause = min(pause, max(time.Millisecond, f.setup/8))
+			f.mu.Unlock()
 		}
-		pause := max(time.Millisecond, setup/8)
-		if all {
-			pause = 20 * time.Millisecond // for the server's program to read what its stack has
+		if !waiting {
+			// For the server's program to read what its stack has.
+			_ = r.host.SleepUntil(ctx, now.Add(readingTime))
+			return
 		}
-		if r.host.SleepUntil(ctx, r.host.Now().Add(pause)) != nil || all {
+		if r.host.SleepUntil(ctx, now.Add(pause)) != nil {
 			return
 		}
 	}
+}
+
+const (
+	leastGrace  = 2 * time.Second
+	readingTime = 20 * time.Millisecond
+)
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // drain goes on reading downloads after their end, since a server with full pipes could not answer.
