@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"bufferbloat"
 	"bufferbloat/report/stat"
@@ -48,7 +49,7 @@ func (r *Result) derive(rec *bufferbloat.Recording) {
 type adder func(code string, severity bufferbloat.Severity, phase, format string, args ...any)
 
 func (r *Result) deriveSeries(add adder) {
-	if len(r.Series) == 0 && r.Source == nil {
+	if len(r.Series) == 0 && r.Source == nil && len(r.Plan.Probes) > 0 {
 		add("no_probes", bufferbloat.Voids, "", "no probe ran, so there is no latency")
 	}
 	for i := range r.Series {
@@ -155,6 +156,8 @@ func (r *Result) deriveLatency(p *Phase, l *Latency, primary bool, add adder) {
 	}
 	c := l.Count
 	switch {
+	case c.Due == 0 && !r.sendsIn(p, l):
+		return // as planned
 	case c.Due == 0:
 		severity := bufferbloat.Voids
 		if p.Kind == bufferbloat.After {
@@ -334,12 +337,14 @@ func (r *Result) verdict() int {
 		case l != nil && l.OK():
 			latencies++
 		case l == nil && r.Source != nil && got > 0: // its program measures no latency
+		case l == nil && r.Source == nil && len(r.Plan.Probes) == 0: // its plan does not
+		case l != nil && l.Count.Due == 0 && !r.sendsIn(p, l):
 		default:
 			partial = true
 		}
 	}
 	for _, f := range r.Findings {
-		partial = partial || f.Severity == bufferbloat.Voids
+		partial = partial || f.Severity == bufferbloat.Voids || f.Severity == bufferbloat.Weakens && (f.Code == "server_unreachable" || f.Code == "probe_left_out")
 	}
 	stopped := r.Stopped != "" || r.Truncated
 	switch {
@@ -372,4 +377,24 @@ func (r *Result) Cause() string {
 		}
 	}
 	return "nothing was measured"
+}
+
+// sendsIn reports whether a series was to send probes while a phase lasted, as far as the plan tells.
+func (r *Result) sendsIn(p *Phase, l *Latency) bool {
+	i := slices.IndexFunc(r.Plan.Probes, func(pr bufferbloat.ProbePlan) bool { return pr.Name == l.Series })
+	if i < 0 { // a series that is the only one of its kind goes by that
+		i = slices.IndexFunc(r.Plan.Probes, func(pr bufferbloat.ProbePlan) bool { return string(pr.Kind) == l.Kind })
+	}
+	if i < 0 {
+		return true
+	}
+	pr := &r.Plan.Probes[i]
+	var begin time.Duration
+	for _, ph := range r.Plan.Phases {
+		if ph.Name == p.Name {
+			return pr.Start < begin+ph.Length && (pr.Length == 0 || pr.Start+pr.Length > begin)
+		}
+		begin += ph.Length
+	}
+	return true
 }

@@ -23,7 +23,7 @@ const highestRate = 1e15
 func goodputs(ph *Phase, rec *bufferbloat.Recording) []Goodput {
 	var out []Goodput
 	for _, d := range []load.Direction{load.Download, load.Upload} {
-		g := Goodput{Direction: d, Planned: planned(&rec.Plan, ph.Name, d)}
+		g := Goodput{Direction: d, Planned: planned(&rec.Plan, ph.Name, d, notRun(rec, ph.Name))}
 		for i := range rec.Flows {
 			if f := &rec.Flows[i]; f.Phase == ph.Name && f.Direction == d {
 				g.Flows = append(g.Flows, newFlow(f, rec))
@@ -34,6 +34,7 @@ func goodputs(ph *Phase, rec *bufferbloat.Recording) []Goodput {
 			continue
 		}
 		g.sum()
+		g.skip(ph, rec)
 		g.Range = rateRange(&g, ph, rec)
 		if !ph.Reached && !g.OK {
 			g.Why = "not reached"
@@ -46,18 +47,27 @@ func goodputs(ph *Phase, rec *bufferbloat.Recording) []Goodput {
 	return out
 }
 
-func planned(p *bufferbloat.Plan, phase string, d load.Direction) (n int) {
+// planned is the number of flows of a direction that a phase was to have, without those that leftOut, where it is not nil, knows to be left out.
+func planned(p *bufferbloat.Plan, phase string, d load.Direction, leftOut func(string) bool) (n int) {
 	for _, ph := range p.Phases {
 		if ph.Name != phase {
 			continue
 		}
 		for _, f := range ph.Flows {
-			if f.Direction == d {
+			if f.Direction == d && !(f.Optional && leftOut != nil && leftOut(f.Name)) {
 				n++
 			}
 		}
 	}
 	return n
+}
+
+// notRun reports whether a phase that was reached had no flow of a name: an optional one was left out, as a finding says.
+func notRun(rec *bufferbloat.Recording, phase string) func(name string) bool {
+	reached := slices.ContainsFunc(rec.Phases, func(p bufferbloat.Phase) bool { return p.Name == phase })
+	return func(name string) bool {
+		return reached && !slices.ContainsFunc(rec.Flows, func(f bufferbloat.Flow) bool { return f.Name == name })
+	}
 }
 
 // newFlow returns a flow with its rate. In a recording that was cut off, a flow without a result has its counter's readings instead:

@@ -36,6 +36,7 @@ type document struct {
 	Summary   summaryDoc             `json:"summary"`
 	Source    *sourceDoc             `json:"source,omitempty"` // only where the result was read from elsewhere
 	Path      *bufferbloat.Path      `json:"path"`
+	Paths     []bufferbloat.Path     `json:"paths,omitempty"`
 	Client    *bufferbloat.HostFacts `json:"client"`
 	Plan      *bufferbloat.Plan      `json:"plan"`
 	Phases    []phaseDoc             `json:"phases"`
@@ -85,6 +86,7 @@ type phaseDoc struct {
 	Goodput   []goodputDoc   `json:"goodput"`
 	Latency   []latencyDoc   `json:"latency"`
 	CPU       cpuDoc         `json:"cpu"`
+	Total     *Total         `json:"total,omitempty"`
 }
 
 type goodputDoc struct {
@@ -102,6 +104,7 @@ type goodputDoc struct {
 	Fairness  *float64       `json:"fairness_jain"`
 	Flows     []flowDoc      `json:"flows"`
 	Interval  *rateDoc       `json:"goodput_interval,omitempty"`
+	Detail    *Detail        `json:"detail,omitempty"`
 }
 
 type flowDoc struct {
@@ -120,6 +123,7 @@ type flowDoc struct {
 	RemoteDSCP  *string        `json:"remote_dscp"`
 	ServerBytes *uint64        `json:"server_bytes"`
 	ServerCPU   *float64       `json:"server_cpu"`
+	Detail      *FlowDetail    `json:"detail,omitempty"`
 }
 
 type countDoc struct {
@@ -284,6 +288,7 @@ func (r *Result) document() *document {
 		d.Source = &sourceDoc{Program: s.Program, Host: text(s.Host), Untold: append([]string{}, s.Untold...), Run: text(s.Run)}
 		d.Rules.Quantile = r.rule()
 	} else if r.read == nil || !r.read.bare {
+		d.Paths = r.Paths
 		d.Path, d.Client, d.Plan = &r.Path, &r.Client, r.plan()
 	}
 	for i := range r.Grades {
@@ -353,7 +358,7 @@ func (p *Phase) document() phaseDoc {
 	timed := p.Reached && !p.Untimed
 	d := phaseDoc{Name: p.Name, Kind: string(p.Kind), Reached: p.Reached, Start: value(p.Start, timed), End: value(p.End, timed),
 		From: value(p.From, timed), To: value(p.To, timed), UnderLoad: p.UnderLoad, Goodput: []goodputDoc{}, Latency: []latencyDoc{},
-		CPU: cpuDoc{Reason: text(p.CPU.Why), Own: value(p.CPU.Own, p.CPU.OK), Cores: []shareDoc{}}}
+		CPU: cpuDoc{Reason: text(p.CPU.Why), Own: value(p.CPU.Own, p.CPU.OK), Cores: []shareDoc{}}, Total: p.Total}
 	if p.CPU.OK && !p.CPU.OnlyCores {
 		d.CPU.Busy = &shareDoc{p.CPU.Busy.Mean, p.CPU.Busy.StdDev}
 	}
@@ -373,14 +378,14 @@ func (g *Goodput) document() goodputDoc {
 	flowed := g.Flowed > 0 && g.Bytes > 0
 	d := goodputDoc{Direction: g.Direction, Goodput: value(int64(g.Rate), g.OK), Reason: text(g.Why), Bytes: value(g.Bytes, flowed),
 		First: value(g.First, flowed), Last: value(g.Last, flowed), Flowed: g.Flowed, Whole: g.Whole, Planned: g.Planned, CutShort: g.CutShort(),
-		CountedBy: value(g.CountedBy.String(), flowed), Fairness: value(g.Fairness, g.HasFairness), Flows: []flowDoc{}, Interval: g.Range.document()}
+		CountedBy: value(g.CountedBy.String(), flowed), Fairness: value(g.Fairness, g.HasFairness), Flows: []flowDoc{}, Interval: g.Range.document(), Detail: g.Detail}
 	for i := range g.Flows {
 		f := &g.Flows[i]
 		d.Flows = append(d.Flows, flowDoc{Name: f.Name, Goodput: value(int64(f.Rate), f.OK), Error: text(f.Error), Warning: text(f.Warning),
 			Bytes: value(f.Bytes, f.Flowed), CountedBy: text(f.CountedBy.String()), Connected: value(f.Connected, f.Flowed),
 			First: value(f.First, f.Flowed), Last: value(f.Last, f.Flowed), Stopped: value(f.Stopped, f.Flowed),
 			Retransmits: value(f.Retransmits, f.HasRetransmits), Control: text(f.CongestionControl), RemoteDSCP: text(f.RemoteDSCP),
-			ServerBytes: value(f.ServerBytes, f.HasServerBytes), ServerCPU: value(f.ServerCPU, f.HasServerCPU && finite(f.ServerCPU))})
+			ServerBytes: value(f.ServerBytes, f.HasServerBytes), ServerCPU: value(f.ServerCPU, f.HasServerCPU && finite(f.ServerCPU)), Detail: f.Detail})
 	}
 	return d
 }

@@ -205,6 +205,7 @@ func (c *checker) result(d *document) *Result {
 	if r.read.bare {
 		r.Plan.Name = d.Command
 	} else if d.Source == nil {
+		r.Paths = d.Paths
 		r.Path, r.Client, r.Plan = orZero(d.Path), orZero(d.Client), orZero(d.Plan)
 	} else {
 		r.Plan.Name = d.Command
@@ -255,7 +256,7 @@ func (c *checker) phase(d *phaseDoc) Phase {
 	field := "phase " + d.Name
 	c.times(field, d.Start, d.End, d.From, d.To)
 	p := Phase{Name: d.Name, Kind: bufferbloat.PhaseKind(d.Kind), Reached: d.Reached, Start: orZero(d.Start), End: orZero(d.End),
-		From: orZero(d.From), To: orZero(d.To), UnderLoad: d.UnderLoad}
+		From: orZero(d.From), To: orZero(d.To), UnderLoad: d.UnderLoad, Total: d.Total}
 	if d.Reached && (d.Start == nil || d.End == nil || d.From == nil || d.To == nil) {
 		c.complain(field, "it was reached and has no times")
 	}
@@ -280,7 +281,7 @@ func (c *checker) phase(d *phaseDoc) Phase {
 
 func (c *checker) goodput(field string, d *goodputDoc) Goodput {
 	g := Goodput{Direction: d.Direction, Why: orZero(d.Reason), Bytes: orZero(d.Bytes), First: orZero(d.First), Last: orZero(d.Last),
-		Flowed: d.Flowed, Whole: d.Whole, Planned: d.Planned}
+		Flowed: d.Flowed, Whole: d.Whole, Planned: d.Planned, Detail: d.Detail}
 	rate, ok := of(d.Goodput)
 	g.Rate, g.OK = bitrate.Bitrate(rate), ok
 	g.Fairness, g.HasFairness = of(d.Fairness)
@@ -301,6 +302,12 @@ func (c *checker) goodput(field string, d *goodputDoc) Goodput {
 			c.complain(field, "the goodput lies outside its interval")
 		}
 	}
+	if m := d.Detail; m != nil {
+		c.times(field, m.SlewMedian, m.SlewMax)
+		if m.Skipped < 0 || m.Grid != nil && m.Grid.Interval <= 0 {
+			c.complain(field, "a negative time")
+		}
+	}
 	for i := range d.Flows {
 		g.Flows = append(g.Flows, c.flow(field, &d.Flows[i]))
 	}
@@ -314,7 +321,7 @@ func (c *checker) counter(field string, to *load.Counter, name *string) {
 }
 
 func (c *checker) flow(field string, d *flowDoc) Flow {
-	f := Flow{Name: d.Name, Error: orZero(d.Error)}
+	f := Flow{Name: d.Name, Error: orZero(d.Error), Detail: d.Detail}
 	rate, ok := of(d.Goodput)
 	f.Rate, f.OK = bitrate.Bitrate(rate), ok
 	c.times(field, d.Connected, d.First, d.Last, d.Stopped)
@@ -328,6 +335,15 @@ func (c *checker) flow(field string, d *flowDoc) Flow {
 	f.Whole = f.OK && f.Flowed && f.Error == ""
 	if f.Rate < 0 {
 		c.complain(field, "a negative rate")
+	}
+	if m := d.Detail; m != nil {
+		c.times(field, m.Due, m.Slew)
+		if s := m.Share; s != nil && (min(s.Mean, s.P10, s.Median, s.P90) < 0 || max(s.Mean, s.P10, s.Median, s.P90) > 1) {
+			c.complain(field, "a share outside 0 to 1")
+		}
+		if t := m.TCP; t != nil {
+			c.times(field, t.RTTMedian, t.RTTMax, t.MinRTT, t.Busy, t.WindowLimited, t.BufferLimited)
+		}
 	}
 	return f
 }

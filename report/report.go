@@ -32,6 +32,7 @@ type Result struct {
 	Source *Source // where the result was read, nil where this program measured: otherwise Plan, Path and Client have no more than it tells
 	Plan   bufferbloat.Plan
 	Path   bufferbloat.Path
+	Paths  []bufferbloat.Path // to further servers, and to further families of one
 	Client bufferbloat.HostFacts
 
 	Phases   []Phase // in the order of the plan
@@ -61,6 +62,7 @@ type Phase struct {
 	UnderLoad bool
 	Latency   []Latency // one for each series, the primary first; none in a drain
 	Goodput   []Goodput // one for each direction in which flows were planned
+	Total     *Total    // of both directions; nil where one of them has no rate, and where another program measured
 	CPU       CPU
 }
 
@@ -164,6 +166,9 @@ type Goodput struct {
 	Fairness    float64
 	HasFairness bool
 	Flows       []Flow
+	Detail      *Detail // nil where another program measured
+
+	skipped time.Duration // of the load's beginning, which Rate leaves out
 }
 
 // Flow is one flow with its own rate over its own time.
@@ -174,6 +179,8 @@ type Flow struct {
 	Whole bool // it delivered data and ran to its end
 	OK    bool // Rate is valid
 	Rate  bitrate.Bitrate
+
+	Detail *FlowDetail // nil where another program measured
 
 	end time.Duration // of the time that Rate is over
 }
@@ -204,7 +211,7 @@ const seed = 0x6275666665726273
 // New computes all that rec says. It keeps no reference to the samples of rec and modifies nothing.
 func New(rec *bufferbloat.Recording) *Result {
 	r := &Result{Version: rec.Version, Started: rec.Started, Length: rec.Ended, Stopped: rec.Stopped, Truncated: rec.Truncated,
-		Source: newSource(rec), Plan: rec.Plan, Path: rec.Path, Client: rec.Client, Findings: slices.Clone(rec.Findings)}
+		Source: newSource(rec), Plan: rec.Plan, Path: rec.Path, Paths: rec.Paths, Client: rec.Client, Findings: slices.Clone(rec.Findings)}
 	if !rec.CPU.Available {
 		r.noCPU = cmp.Or(rec.CPU.Why, "not recorded")
 	}
@@ -277,6 +284,7 @@ func (r *Result) measure(ph *Phase, rec *bufferbloat.Recording, order []*bufferb
 	if ph.Kind == bufferbloat.Load {
 		ph.Goodput = goodputs(ph, rec)
 	}
+	defer ph.detail(rec)
 	if !ph.Reached {
 		ph.CPU.Why = "not reached"
 		return

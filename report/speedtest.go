@@ -237,7 +237,7 @@ func (r *Result) schedule() string {
 			parts = append(parts, part{p.Length, "idle again"})
 		case bufferbloat.Load:
 			what := p.Name
-			if down, up := planned(&r.Plan, p.Name, load.Download), planned(&r.Plan, p.Name, load.Upload); down > 0 && up > 0 {
+			if down, up := planned(&r.Plan, p.Name, load.Download, nil), planned(&r.Plan, p.Name, load.Upload, nil); down > 0 && up > 0 {
 				what = "in both directions at once"
 			}
 			n := len(parts)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,14 +37,15 @@ func (r *Result) deriveCourse(rec *bufferbloat.Recording, add adder) {
 		for j := range p.Goodput {
 			g := &p.Goodput[j]
 			flows := carrying(rec, p, g)
-			if rate, ok := standing(flows, p.From, p.To); ok && g.OK && math.Abs(float64(rate-g.Rate)) > tailShare*float64(g.Rate) {
+			staggered := r.staggered(p.Name)
+			if rate, ok := standing(flows, p.From, p.To); ok && !staggered && g.OK && math.Abs(float64(rate-g.Rate)) > tailShare*float64(g.Rate) {
 				add("tail", bufferbloat.Weakens, p.Name, "%v: %s Mbit/s over all %s until the last byte; %s while %s streams ran",
 					g.Direction, mbps(g.Rate), seconds(g.Last-g.First), mbps(rate), r.howMany(p))
 			}
 			if rec.Source != nil {
 				continue // its intervals may leave out time for other reasons
 			}
-			if longest, n := stalls(flows, p.From, p.To, limit); n > 0 {
+			if longest, n := stalls(flows, p.From, p.To, limit, staggered); n > 0 {
 				which := ""
 				if n > 1 {
 					which = ", the longest of several such times"
@@ -53,6 +55,18 @@ func (r *Result) deriveCourse(rec *bufferbloat.Recording, add adder) {
 			}
 		}
 	}
+}
+
+// staggered reports whether the streams of a phase are to begin or end at different times.
+func (r *Result) staggered(phase string) bool {
+	for _, ph := range r.Plan.Phases {
+		for _, f := range ph.Flows {
+			if ph.Name == phase && (f.Start > 0 || f.Bytes > 0 || f.Length > 0 && f.Length < ph.Length) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // howMany is how many streams ran together in the time that a phase looks at.
@@ -104,8 +118,9 @@ func standing(flows []*bufferbloat.Flow, from, to time.Duration) (bitrate.Bitrat
 // stretch is the time from one offset to another.
 type stretch struct{ from, to time.Duration }
 
-// stalls returns the longest of the stretches of limit or more in which none of flows carried data, and how many there are.
-func stalls(flows []*bufferbloat.Flow, from, to, limit time.Duration) (longest stretch, n int) {
+// stalls returns the longest of the stretches of limit or more in which none of flows carried data, and how many there are. Where flows are staggered,
+// those in which none was to do so are left out.
+func stalls(flows []*bufferbloat.Flow, from, to, limit time.Duration, staggered bool) (longest stretch, n int) {
 	if len(flows) == 0 {
 		return stretch{}, 0
 	}
@@ -114,11 +129,15 @@ func stalls(flows []*bufferbloat.Flow, from, to, limit time.Duration) (longest s
 		all = common(all, quiet(f, from, to, limit), limit)
 	}
 	for _, s := range all {
+		if staggered && !slices.ContainsFunc(flows, func(f *bufferbloat.Flow) bool { return f.Result.First <= s.from && f.Result.Stopped >= s.to }) {
+			continue
+		}
+		n++
 		if s.to-s.from > longest.to-longest.from {
 			longest = s
 		}
 	}
-	return longest, len(all)
+	return longest, n
 }
 
 // quiet returns the stretches of limit or more, from..to, in which the counter of a flow stood still. Between two readings that differ it is taken to

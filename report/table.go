@@ -48,7 +48,11 @@ func (r *Result) rows() [][]string {
 				row = []string{name, "", none, none, none}
 			}
 			row[1] = printable(l.Series)
-			out = append(out, append(slices.Clone(row), l.cells(r.inducedMedian(p.Name, l.Series))...))
+			induced := r.inducedMedian(p.Name, l.Series)
+			if induced == none {
+				induced = r.added(p, l)
+			}
+			out = append(out, append(slices.Clone(row), l.cells(induced)...))
 		}
 	}
 	return out
@@ -145,6 +149,10 @@ func (r *Result) WriteTable(w io.Writer) error {
 	if err := grid(&b, columns(), r.rows()); err != nil {
 		return err
 	}
+	err := r.writeStreams(func(head []string, rows [][]string) error { return grid(&b, head, rows) }, func(s string) { fmt.Fprintln(&b, s) })
+	if err != nil {
+		return err
+	}
 	if len(r.shownOthers()) > 0 {
 		if err := grid(&b, otherColumns(), r.otherRows()); err != nil {
 			return err
@@ -156,7 +164,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 	for i := range r.Grades {
 		fmt.Fprintf(&b, "%s\n", r.Grades[i].text())
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err = io.WriteString(w, b.String())
 	return err
 }
 
@@ -245,6 +253,14 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 		}
 	}
 	table(columns(), r.rows())
+	err := r.writeStreams(func(head []string, rows [][]string) error {
+		b.WriteByte('\n')
+		table(head, rows)
+		return nil
+	}, func(s string) { fmt.Fprintf(&b, "\n%s\n", markdown(s)) })
+	if err != nil {
+		return err
+	}
 	if len(r.shownOthers()) > 0 {
 		b.WriteByte('\n')
 		table(otherColumns(), r.otherRows())
@@ -261,7 +277,7 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 	for i := range r.Grades {
 		fmt.Fprintf(&b, "- %s\n", markdown(r.Grades[i].text()))
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err = io.WriteString(w, b.String())
 	return err
 }
 
