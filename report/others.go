@@ -40,9 +40,13 @@ func (o *Other) document() otherDoc {
 	return otherDoc{o.Name, text(o.Unit), o.Flow, o.Resampled, o.N, value(o.Min, ok), value(o.Median, ok), value(o.Mean, ok), value(o.P99, o.HasP99), value(o.Max, ok)}
 }
 
-// shownOthers are the further series that tables list: those of single streams are summed up with these.
+// shownOthers are the further series that tables list: those of single streams are summed up with these. Of what this program watched, what was
+// 0 all the time (a tin that nothing went through) is left out.
 func (r *Result) shownOthers() (out []Other) {
 	for _, o := range r.Others {
+		if r.Source == nil && o.N > 0 && o.Min == 0 && o.Max == 0 {
+			continue
+		}
 		if o.Flow == "" {
 			out = append(out, o)
 		}

@@ -198,6 +198,9 @@ func (r *Result) writeTop(b *strings.Builder, end string) {
 	}
 	if r.Path.Lab != nil {
 		fmt.Fprintf(b, "%s%s\n", labText(r.Path.Lab), end)
+		for _, line := range labCounted(r.Path.Lab.Counted) {
+			fmt.Fprintf(b, "%s%s\n", printable(line), end)
+		}
 	}
 	for i := range r.Phases {
 		for _, g := range r.Phases[i].Goodput {

@@ -238,6 +238,13 @@ func (a *app) runInKernelLab(ctx context.Context, f *labFlags, plan bufferbloat.
 		plan.Others[i].Family = cmp.Or(plan.Others[i].Family, 4)
 	}
 	o.Doubts = func() []bufferbloat.Finding { return kernelDoubts(in.Stats()) }
+	err = keepLabCounts(&o, func() (labTruth, error) {
+		s, err := in.Stats()
+		return kernelTruth(s), err
+	})
+	if err != nil {
+		return nil, err
+	}
 	rec, err := bufferbloat.Run(ctx, plan, o)
 	if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) {
 		a.interruptedBy = s
