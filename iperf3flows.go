@@ -168,3 +168,15 @@ func datagramsText(d *load.Datagrams, rate bitrate.Bitrate) string {
 	}
 	return text
 }
+
+// Speak gives all flows of the plan another protocol.
+func (p *Plan) Speak(protocol Protocol) {
+	if protocol == Netperf {
+		protocol = "" // as plans have it that say nothing
+	}
+	for i := range p.Phases {
+		for j := range p.Phases[i].Flows {
+			p.Phases[i].Flows[j].Protocol = protocol
+		}
+	}
+}

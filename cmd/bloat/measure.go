@@ -26,6 +26,7 @@ type measureFlags struct {
 	passphrase                       string
 	source, device                   string
 	port, irttPort, iperf3Port, data uint16
+	iperf3                           iperf3Login
 
 	format  string
 	json    bool
@@ -138,6 +139,9 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 		return err
 	}
 	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase, Progress: a.progress}
+	if o.IPerf3Login, err = f.iperf3.login(); err != nil {
+		return &usageError{err}
+	}
 	if f.output != "" {
 		file, err := openOutput(f.output)
 		if err != nil {
@@ -179,6 +183,18 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 	return a.compared(result.Improved, f.format)
 }
 
+// spoken is what the server of a plan has to speak.
+func spoken(plan bufferbloat.Plan) string {
+	for _, ph := range plan.Phases {
+		for _, f := range ph.Flows {
+			if f.Protocol == bufferbloat.IPerf3 || f.Protocol == bufferbloat.IPerf3UDP {
+				return string(bufferbloat.IPerf3)
+			}
+		}
+	}
+	return string(bufferbloat.Netperf)
+}
+
 // planOf makes a plan of hosts. Where they are "best", that is replaced by the nearest public server that may be used.
 func (a *app) planOf(ctx context.Context, f *measureFlags, hosts []string, make func() (bufferbloat.Plan, error)) (bufferbloat.Plan, error) {
 	plan, err := make()
@@ -198,7 +214,7 @@ func (a *app) planOf(ctx context.Context, f *measureFlags, hosts []string, make 
 			load += ph.Length
 		}
 	}
-	best, err := a.chooseBest(ctx, &f.directory, bestOptions{protocol: "netperf", family: host.Family(plan.Server.Family), passphrase: f.passphrase != "", load: load,
+	best, err := a.chooseBest(ctx, &f.directory, bestOptions{protocol: spoken(plan), family: host.Family(plan.Server.Family), passphrase: f.passphrase != "", load: load,
 		socket: host.Options{Source: plan.Server.Source, Interface: plan.Server.Interface}})
 	if err != nil {
 		return plan, err

@@ -64,7 +64,7 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	}
 	flags.StringArrayVar(&f.set, "set", nil, "KEY=VALUE: another parameter of the plan; bloat list NAME names them")
 	f.registerServer(flags)
-	flags.Uint16Var(&f.iperf3Port, "iperf3-port", 5201, "port of the iperf3 server")
+	f.registerIPerf3(flags)
 	f.registerOutput(flags, "table")
 }
 

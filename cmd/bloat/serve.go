@@ -28,15 +28,17 @@ type serveFlags struct {
 	data       string
 	tests      int
 	length     seconds
+	iperf3     iperf3Flags
 }
 
 func (a *app) serveCommand() *cobra.Command {
 	f := &serveFlags{length: seconds(time.Hour)}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the lab server: netperf and irtt, for bloat and for stock clients",
-		Long: `Answers netperf clients on TCP port 12865 and irtt clients on UDP port 2112, over IPv4 and IPv6, until it is interrupted. Data
-connections come to ports of the system's choice, unless --data-ports names a range that a firewall lets through.`,
+		Short: "Run the lab server: netperf, irtt and iperf3, for bloat and for stock clients",
+		Long: `Answers netperf clients on TCP port 12865, irtt clients on UDP port 2112 and iperf3 clients on port 5201 of both, over IPv4 and IPv6, until it is
+interrupted. netperf's data connections come to ports of the system's choice, unless --data-ports names a range that a firewall lets
+through. Several iperf3 clients are served at once, which stock servers do not do.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
 	}
@@ -49,8 +51,9 @@ connections come to ports of the system's choice, unless --data-ports names a ra
 	flags.Uint16Var(&f.netperf, "port", 12865, "netperf control port")
 	flags.Uint16Var(&f.irtt, "irtt-port", 2112, "irtt port")
 	flags.StringVar(&f.data, "data-ports", "", "range of ports for netperf data, as in 30000-30100")
-	flags.IntVar(&f.tests, "max-tests", 64, "netperf tests at the same time")
+	flags.IntVar(&f.tests, "max-tests", 64, "netperf tests at the same time, and as many of iperf3")
 	flags.Var(&f.length, "max-time", "longest test")
+	f.iperf3.register(flags)
 	return cmd
 }
 
@@ -98,7 +101,7 @@ func (f *serveFlags) ports() (first, last uint16, err error) {
 	return uint16(a), uint16(b), nil
 }
 
-// serve runs both servers until ctx is done.
+// serve runs the servers until ctx is done.
 func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	addrs, err := f.addresses()
 	if err != nil {
@@ -128,7 +131,14 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	ready := func(what string) func([]netip.AddrPort) {
 		return func(at []netip.AddrPort) { log(fmt.Sprintf("%s: listening at %s", what, joinPorts(at))) }
 	}
+	ip, err := f.iperf3.server(f.tests, time.Duration(f.length), log, ready("iperf3"))
+	if err != nil {
+		return &usageError{err}
+	}
 	group, ctx := errgroup.WithContext(ctx)
+	if f.iperf3.port != 0 {
+		group.Go(func() error { return ip.Serve(ctx, h, at(f.iperf3.port)...) })
+	}
 	group.Go(func() error {
 		s := netperf.Server{Options: netperf.Options{Passphrase: f.passphrase, DataPorts: netperf.PortRange{First: first, Last: last}, MaxTests: f.tests,
 			MaxTestsPerAddress: f.tests,

@@ -23,6 +23,7 @@ type speedtestFlags struct {
 	dscp                 dscp.CodePoint
 	interval             seconds
 	probe                string
+	protocol             string
 }
 
 func (a *app) speedtestCommand() *cobra.Command {
@@ -30,11 +31,12 @@ func (a *app) speedtestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "speedtest -H HOST | --lab",
 		Short: "Download, upload, and the latency meanwhile, as speedtest.sh prints them",
-		Long: `Measures the idle latency, then fills the link with TCP flows, first from and then to a netperf server, while probes
+		Long: `Measures the idle latency, then fills the link with TCP flows, first from and then to a netperf or iperf3 server, while probes
 sample the latency; and prints the table of speedtest.sh. Exit status: 0 measured, 1 could not measure, 2 usage,
 4 measured but void or partial (the reason is in the result), 128+n ended by signal n with the partial result.`,
 		Example: `  bloat speedtest -H netperf.example.net
   bloat speedtest -H 192.0.2.1 -c -t 60 --json
+  bloat speedtest --protocol iperf3 -H iperf.example.net
   bloat speedtest --lab fq_codel`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if f.lab.on() && len(args) == 1 && f.lab.queue == defaultQueue {
@@ -47,14 +49,16 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&f.host, "host", "H", "", "netperf server to load; \"best\" is the nearest one of the directory that may be used (bloat servers)")
+	flags.StringVarP(&f.host, "host", "H", "", "server to load; \"best\" is the nearest one of the directory that may be used (bloat servers)")
 	flags.StringVarP(&f.ping, "ping", "p", "", "host to ping meanwhile (default: the server)")
 	flags.VarP(&f.length, "time", "t", "length of the load in each direction")
 	flags.IntVarP(&f.streams, "number", "n", 5, "TCP streams in each direction")
 	flags.VarP(&f.idle, "idle", "i", "length of the idle baseline before the load; 0 for none")
 	flags.BoolVarP(&f.sequential, "sequential", "s", false, "download, then upload (default)")
 	flags.BoolVarP(&f.together, "concurrent", "c", false, "download and upload at once")
+	flags.StringVar(&f.protocol, "protocol", string(bufferbloat.Netperf), "what the flows speak: netperf or iperf3")
 	f.registerServer(flags)
+	f.registerIPerf3(flags)
 	flags.Var(&f.dscp, "dscp", "mark of flows and probes: a name (EF, CS1) or 0 to 63")
 	flags.Var(&f.interval, "interval", "time between probes")
 	flags.StringVar(&f.probe, "probe", "auto", "auto, icmp, irtt or tcp")
@@ -76,6 +80,11 @@ func (f *speedtestFlags) plan(hosts []string) (bufferbloat.Plan, error) {
 	plan := bufferbloat.Speedtest(bufferbloat.SpeedtestOptions{Server: servers[0], PingHost: f.ping, Idle: time.Duration(f.idle),
 		Length: time.Duration(f.length), Streams: f.streams, Concurrent: f.together, Interval: time.Duration(f.interval), DSCP: f.dscp,
 		Probe: bufferbloat.ProbeKind(f.probe)})
+	protocol := bufferbloat.Protocol(f.protocol)
+	if protocol != bufferbloat.Netperf && protocol != bufferbloat.IPerf3 {
+		return bufferbloat.Plan{}, fmt.Errorf("--protocol %q: want netperf or iperf3", f.protocol)
+	}
+	plan.Speak(protocol)
 	return plan, plan.Check()
 }
 
