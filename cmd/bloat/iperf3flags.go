@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 
 	"github.com/spf13/pflag"
 
 	"bufferbloat"
 	wire "bufferbloat/internal/wire/iperf3"
+	"bufferbloat/servers/iperf3"
 )
 
 // iperf3Login are the flags of a login to an iperf3 server. The password is the passphrase.
@@ -43,3 +46,11 @@ func (l iperf3Login) login() (*bufferbloat.IPerf3Login, error) {
 	}
 	return &bufferbloat.IPerf3Login{User: l.user, Key: key, PKCS1: l.pkcs1}, nil
 }
+
+// labIPerf3 is the iperf3 server of a lab.
+func labIPerf3(ready func([]netip.AddrPort)) *iperf3.Server {
+	return &iperf3.Server{Options: iperf3.Options{MaxTests: bufferbloat.MaxFlows, MaxTestsPerAddress: bufferbloat.MaxFlows, Ready: ready}}
+}
+
+// iperf3Port is a server's iperf3 port, also where no plan needs one.
+func iperf3Port(s bufferbloat.Server) uint16 { return cmp.Or(s.IPerf3Port, wire.Port) }

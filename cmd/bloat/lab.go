@@ -105,7 +105,7 @@ func throughLab(ctx context.Context, link *lab.Lab, plan bufferbloat.Plan, o buf
 	both := func(port uint16) []netip.AddrPort {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), port), netip.AddrPortFrom(netip.IPv6Unspecified(), port)}
 	}
-	ready := make(chan struct{}, 2+appServers)
+	ready := make(chan struct{}, 3+appServers)
 	tell := func([]netip.AddrPort) { ready <- struct{}{} }
 	var driver errgroup.Group
 	driver.Go(func() error { return link.Run(driving) })
@@ -114,10 +114,11 @@ func throughLab(ctx context.Context, link *lab.Lab, plan bufferbloat.Plan, o buf
 	i := &irtt.Server{Options: irtt.Options{Ready: tell}}
 	servers.Go(func() error { return n.Serve(serving, link.Server(), both(plan.Server.NetperfPort)...) })
 	servers.Go(func() error { return i.Serve(serving, link.Server(), both(plan.Server.IRTTPort)...) })
+	servers.Go(func() error { return labIPerf3(tell).Serve(serving, link.Server(), both(iperf3Port(plan.Server))...) })
 	var rec *bufferbloat.Recording
 	var err error
 	if o.Roots, err = serveApps(serving, servers, link.Server(), both, tell); err == nil {
-		err = waitReady(serving, ready, 2+appServers)
+		err = waitReady(serving, ready, 3+appServers)
 	}
 	if err == nil {
 		rec, err = bufferbloat.Run(ctx, plan, o)

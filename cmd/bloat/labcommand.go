@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"bufferbloat/internal/bitrate"
+	wire "bufferbloat/internal/wire/iperf3"
 	"bufferbloat/servers/lab"
 	"bufferbloat/servers/lab/kernel"
 	"bufferbloat/servers/lab/link"
@@ -41,7 +42,8 @@ func (a *app) labCommand() *cobra.Command {
 		Use:   "lab [flags] [-- COMMAND ARGS ...]",
 		Short: "An emulated link, alone or around another command",
 		Long: `Runs COMMAND at one end of an emulated link, which is its only way out. At the other end, 192.0.2.2 and 2001:db8::2 or "lab" by name,
-the lab server answers: netperf on TCP port 12865, irtt on UDP port 2112, and ping. Both ends use the kernel's own TCP. Without a COMMAND
+the lab server answers: netperf on TCP port 12865, irtt on UDP port 2112, iperf3 on port 5201 (not with --server, which may be
+iperf3 itself), and ping. Both ends use the kernel's own TCP. Without a COMMAND
 it says how to enter, and stays until it is interrupted. It takes root or unprivileged user namespaces, on Linux.
 
 The exit status is that of COMMAND, 128+n where signal n ended it, 127 where there is no such command; 1 where the lab can't be had. Everything
@@ -67,13 +69,21 @@ that COMMAND started ends with it.`,
 	return cmd
 }
 
+// iperf3 is the lab server's iperf3 port, 0 for none: the command at its end may want the port.
+func (f *labCommandFlags) iperf3() uint16 {
+	if f.serverCommand != "" {
+		return 0
+	}
+	return wire.Port
+}
+
 // lab is whichever part of the lab this process is.
 func (a *app) lab(ctx context.Context, f *labCommandFlags) error {
 	switch a.part {
 	case clientPart:
 		return a.labAtClient(ctx, f)
 	case serverPart:
-		return a.serveLab(ctx, f.netperf, f.irtt)
+		return a.serveLab(ctx, f.netperf, f.irtt, f.iperf3())
 	case linkPart:
 		return f.link.forwardLab(ctx)
 	}

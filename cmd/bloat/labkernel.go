@@ -155,8 +155,8 @@ func (a *app) startLabServer(l *kernel.Lab) error {
 	return nil
 }
 
-// serveLab is the server's part: netperf and irtt at its end of the link, until the lab is over.
-func (a *app) serveLab(ctx context.Context, netperfPort, irttPort uint16) error {
+// serveLab is the server's part: netperf, irtt and iperf3 at its end of the link, until the lab is over.
+func (a *app) serveLab(ctx context.Context, netperfPort, irttPort, iperf3Port uint16) error {
 	h := host.NewKernel()
 	addrs := a.usable(ctx, h, []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()})
 	at := func(port uint16) (list []netip.AddrPort) {
@@ -177,6 +177,10 @@ func (a *app) serveLab(ctx context.Context, netperfPort, irttPort uint16) error 
 		s := irtt.Server{Options: irtt.Options{Ready: ready}}
 		return s.Serve(ctx, h, at(irttPort)...)
 	})
+	if iperf3Port != 0 {
+		waiting.Add(1)
+		group.Go(func() error { return labIPerf3(ready).Serve(ctx, h, at(iperf3Port)...) })
+	}
 	go func() {
 		waiting.Wait()
 		io.WriteString(a.stdout, labReady)

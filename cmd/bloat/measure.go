@@ -270,7 +270,7 @@ func (a *app) leaveToLab(ctx context.Context, f *measureFlags, server bufferbloa
 	case !f.lab.on() || f.lab.carrier == processCarrier || a.part == clientPart:
 		return false, nil
 	case a.part == serverPart:
-		return true, a.serveLab(ctx, server.NetperfPort, server.IRTTPort)
+		return true, a.serveLab(ctx, server.NetperfPort, server.IRTTPort, iperf3Port(server))
 	case a.part == linkPart:
 		return true, f.lab.forwardLab(ctx)
 	}
