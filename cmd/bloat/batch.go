@@ -177,7 +177,7 @@ func (x *batchRun) planOfRun(r *batch.Run) bufferbloat.Plan {
 
 // child is the program as a run of the batch uses it.
 func (x *batchRun) child(stdout, stderr io.Writer) *app {
-	return &app{stdout: stdout, stderr: stderr, version: x.version, now: x.now, progress: x.progress, uninterrupt: func() {}, automation: "a batch"}
+	return &app{stdout: stdout, stderr: stderr, version: x.version, now: x.now, screen: x.screen, progress: x.progress, uninterrupt: func() {}, automation: "a batch"}
 }
 
 func (x *batchRun) dryRun(ctx context.Context, args []string) (plan bufferbloat.Plan, err error) {

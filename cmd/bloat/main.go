@@ -35,8 +35,8 @@ const (
 
 func main() {
 	a := &app{stdout: os.Stdout, stderr: os.Stderr, version: versionText(), now: time.Now}
-	if term.IsTerminal(int(os.Stderr.Fd())) {
-		a.progress = a.dots
+	if fd := int(os.Stderr.Fd()); term.IsTerminal(fd) {
+		a.screen = openScreen(os.Stderr, fd)
 	}
 	a.part = takePart()
 	ctx, stop := interruptible(context.Background())
@@ -51,7 +51,8 @@ type app struct {
 	stdout, stderr io.Writer
 	version        string
 	now            func() time.Time           // wall clock, which names runs
-	progress       func(bufferbloat.Progress) // nil where nobody looks
+	screen         *screen                    // the terminal that stderr is, nil where it is none
+	progress       func(bufferbloat.Progress) // told beside the screen; nil where nobody wants to know
 	part           string                     // of a lab, that this process is
 	automation     string                     // what makes runs more than one that somebody started by hand: "a batch"
 	uninterrupt    func()                     // stops main's own handling of signals, and ends its context

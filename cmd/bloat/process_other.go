@@ -9,3 +9,6 @@ func ownGroup(*exec.Cmd) {}
 
 // killGroup ends the process.
 func killGroup(cmd *exec.Cmd) error { return cmd.Process.Kill() }
+
+// onContinue does nothing where processes are not stopped.
+func onContinue(func()) (stop func()) { return func() {} }
