@@ -23,30 +23,32 @@ func JSONSchema() []byte { return []byte(schemaJSON) }
 
 // document is the JSON document. Absence is null, with a reason beside it; units are in the names.
 type document struct {
-	Schema    string                 `json:"schema"`
-	Version   string                 `json:"version"`
-	Command   string                 `json:"command"`
-	Status    int                    `json:"status"`
-	Error     *string                `json:"error"`
-	Started   *string                `json:"started"`
-	Length    *time.Duration         `json:"length_ns"`
-	Stopped   *string                `json:"stopped"`
-	Truncated bool                   `json:"truncated"`
-	Rules     rulesDoc               `json:"rules"`
-	Summary   summaryDoc             `json:"summary"`
-	Source    *sourceDoc             `json:"source,omitempty"` // only where the result was read from elsewhere
-	Path      *bufferbloat.Path      `json:"path"`
-	Paths     []bufferbloat.Path     `json:"paths,omitempty"`
-	Client    *bufferbloat.HostFacts `json:"client"`
-	Plan      *bufferbloat.Plan      `json:"plan"`
-	Phases    []phaseDoc             `json:"phases"`
-	Induced   []inducedDoc           `json:"induced"`
-	Probes    []probeDoc             `json:"probes"`
-	Others    []otherDoc             `json:"others,omitempty"` // only where its source measured more
-	Plain     *string                `json:"plain,omitempty"`
-	Grades    []gradeDoc             `json:"grades,omitempty"`
-	Findings  []bufferbloat.Finding  `json:"findings"`
-	Improved  *improvedDoc           `json:"improvement,omitempty"` // only where another run was compared with
+	Schema     string                 `json:"schema"`
+	Version    string                 `json:"version"`
+	Command    string                 `json:"command"`
+	Status     int                    `json:"status"`
+	Error      *string                `json:"error"`
+	Started    *string                `json:"started"`
+	Length     *time.Duration         `json:"length_ns"`
+	Stopped    *string                `json:"stopped"`
+	Truncated  bool                   `json:"truncated"`
+	Rules      rulesDoc               `json:"rules"`
+	Summary    summaryDoc             `json:"summary"`
+	Source     *sourceDoc             `json:"source,omitempty"` // only where the result was read from elsewhere
+	Path       *bufferbloat.Path      `json:"path"`
+	Paths      []bufferbloat.Path     `json:"paths,omitempty"`
+	Client     *bufferbloat.HostFacts `json:"client"`
+	Plan       *bufferbloat.Plan      `json:"plan"`
+	Phases     []phaseDoc             `json:"phases"`
+	Induced    []inducedDoc           `json:"induced"`
+	Probes     []probeDoc             `json:"probes"`
+	Others     []otherDoc             `json:"others,omitempty"` // only where its source measured more
+	PageScores []PageScore            `json:"page_scores,omitempty"`
+	Hops       []Hop                  `json:"hops,omitempty"`
+	Plain      *string                `json:"plain,omitempty"`
+	Grades     []gradeDoc             `json:"grades,omitempty"`
+	Findings   []bufferbloat.Finding  `json:"findings"`
+	Improved   *improvedDoc           `json:"improvement,omitempty"` // only where another run was compared with
 }
 
 type sourceDoc struct {
@@ -87,6 +89,7 @@ type phaseDoc struct {
 	Latency   []latencyDoc   `json:"latency"`
 	CPU       cpuDoc         `json:"cpu"`
 	Total     *Total         `json:"total,omitempty"`
+	Voice     []Voice        `json:"voice,omitempty"`
 }
 
 type goodputDoc struct {
@@ -241,6 +244,11 @@ type probeDoc struct {
 	LatenessP99 *time.Duration `json:"lateness_p99_ns"`
 	LatenessMax *time.Duration `json:"lateness_max_ns"`
 	Resolution  *time.Duration `json:"resolution_ns"`
+	ECN         string         `json:"ecn,omitempty"`
+	Size        int            `json:"size_bytes,omitempty"`
+	Hop         int            `json:"hop,omitempty"`
+	Voice       bool           `json:"voice,omitempty"`
+	Marks       []Mark         `json:"marks,omitempty"`
 }
 
 // WriteJSON prints the result as one JSON document. Where Status is 1, error says why.
@@ -279,7 +287,7 @@ func text(s string) *string { return value(s, s != "") }
 func (r *Result) document() *document {
 	d := &document{Schema: Schema, Version: r.Version, Command: r.Plan.Name, Status: r.Status(), Error: text(r.Cause()),
 		Length: value(r.Length, r.Length > 0), Stopped: text(r.Stopped), Truncated: r.Truncated, Rules: rules(),
-		Summary: r.summary(), Plain: text(r.Plain()),
+		Summary: r.summary(), Plain: text(r.Plain()), PageScores: r.PageScores, Hops: r.Hops,
 		Phases: []phaseDoc{}, Induced: []inducedDoc{}, Probes: []probeDoc{}, Findings: r.Findings}
 	if !r.Started.IsZero() {
 		d.Started = text(r.Started.Format(time.RFC3339Nano))
@@ -358,7 +366,7 @@ func (p *Phase) document() phaseDoc {
 	timed := p.Reached && !p.Untimed
 	d := phaseDoc{Name: p.Name, Kind: string(p.Kind), Reached: p.Reached, Start: value(p.Start, timed), End: value(p.End, timed),
 		From: value(p.From, timed), To: value(p.To, timed), UnderLoad: p.UnderLoad, Goodput: []goodputDoc{}, Latency: []latencyDoc{},
-		CPU: cpuDoc{Reason: text(p.CPU.Why), Own: value(p.CPU.Own, p.CPU.OK), Cores: []shareDoc{}}, Total: p.Total}
+		CPU: cpuDoc{Reason: text(p.CPU.Why), Own: value(p.CPU.Own, p.CPU.OK), Cores: []shareDoc{}}, Total: p.Total, Voice: p.Voice}
 	if p.CPU.OK && !p.CPU.OnlyCores {
 		d.CPU.Busy = &shareDoc{p.CPU.Busy.Mean, p.CPU.Busy.StdDev}
 	}
@@ -472,7 +480,8 @@ func (s *Series) document() probeDoc {
 	d := probeDoc{Name: s.Name, Kind: s.Kind, Target: s.Target, Address: s.Address, Interval: value(s.Interval, s.Interval > 0), DSCP: s.DSCP, Primary: s.Primary,
 		Reason: text(s.Reason), Error: text(s.Error), Void: s.Void, Count: s.Count.document(), Duplicates: value(s.Tally.Duplicates, counted), Reordered: value(s.Tally.Reordered, counted),
 		Corrupt: value(s.Tally.Corrupt, counted), Stray: value(s.Tally.Stray, counted), Rejected: value(s.Tally.Rejected, counted), RejectedBy: []string{}, FirstError: text(s.Tally.FirstError),
-		LatenessP99: value(s.LatenessP99, s.HasLateness), LatenessMax: value(s.LatenessMax, s.HasLateness), Resolution: value(s.Resolution, s.Resolution > 0)}
+		LatenessP99: value(s.LatenessP99, s.HasLateness), LatenessMax: value(s.LatenessMax, s.HasLateness), Resolution: value(s.Resolution, s.Resolution > 0),
+		ECN: s.ECN, Size: s.Size, Hop: s.Hop, Voice: s.Voice, Marks: s.Marks}
 	if s.Uncounted {
 		d.Count = nil
 	}

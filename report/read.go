@@ -234,6 +234,7 @@ func (c *checker) result(d *document) *Result {
 		r.Others = append(r.Others, Other{o.Name, orZero(o.Unit), o.Flow, o.Resampled, stat.Values{N: o.N, Min: orZero(o.Min), Median: orZero(o.Median), Mean: orZero(o.Mean),
 			P99: orZero(o.P99), HasP99: o.P99 != nil, Max: orZero(o.Max)}})
 	}
+	r.PageScores, r.Hops = d.PageScores, d.Hops
 	for i := range d.Grades {
 		r.Grades = append(r.Grades, d.Grades[i].grade())
 	}
@@ -256,7 +257,7 @@ func (c *checker) phase(d *phaseDoc) Phase {
 	field := "phase " + d.Name
 	c.times(field, d.Start, d.End, d.From, d.To)
 	p := Phase{Name: d.Name, Kind: bufferbloat.PhaseKind(d.Kind), Reached: d.Reached, Start: orZero(d.Start), End: orZero(d.End),
-		From: orZero(d.From), To: orZero(d.To), UnderLoad: d.UnderLoad, Total: d.Total}
+		From: orZero(d.From), To: orZero(d.To), UnderLoad: d.UnderLoad, Total: d.Total, Voice: d.Voice}
 	if d.Reached && (d.Start == nil || d.End == nil || d.From == nil || d.To == nil) {
 		c.complain(field, "it was reached and has no times")
 	}
@@ -463,7 +464,8 @@ func (c *checker) series(d *probeDoc) Series {
 	field := "probe " + d.Name
 	c.times(field, d.Interval, d.LatenessP99, d.LatenessMax, d.Resolution)
 	s := Series{Name: d.Name, Kind: d.Kind, Target: d.Target, Address: d.Address, Interval: orZero(d.Interval), DSCP: d.DSCP, Primary: d.Primary,
-		Reason: orZero(d.Reason), Error: orZero(d.Error), Count: c.count(field, d.Count), Uncounted: d.Count == nil, Void: d.Void, Resolution: orZero(d.Resolution)}
+		Reason: orZero(d.Reason), Error: orZero(d.Error), Count: c.count(field, d.Count), Uncounted: d.Count == nil, Void: d.Void, Resolution: orZero(d.Resolution),
+		ECN: d.ECN, Size: d.Size, Hop: d.Hop, Voice: d.Voice, Marks: d.Marks}
 	s.LatenessP99, s.HasLateness = of(d.LatenessP99)
 	s.LatenessMax = orZero(d.LatenessMax)
 	t := &s.Tally

@@ -35,12 +35,14 @@ type Result struct {
 	Paths  []bufferbloat.Path // to further servers, and to further families of one
 	Client bufferbloat.HostFacts
 
-	Phases   []Phase // in the order of the plan
-	Series   []Series
-	Induced  []Induced // one for each load phase, for the primary series
-	Others   []Other   // what else its source measured
-	Grades   []Grade   // by the schemes that the program asked for; New gives none
-	Findings []bufferbloat.Finding
+	Phases     []Phase // in the order of the plan
+	Series     []Series
+	Induced    []Induced   // one for each load phase, for the primary series
+	Others     []Other     // what else its source measured
+	PageScores []PageScore // one for each load phase and series of pages
+	Hops       []Hop       // for each load phase, the routers that were probed and the server, nearest first
+	Grades     []Grade     // by the schemes that the program asked for; New gives none
+	Findings   []bufferbloat.Finding
 	// Improved compares the run with an earlier one; nil where the program did not ask for it.
 	Improved *Improved
 
@@ -63,6 +65,7 @@ type Phase struct {
 	Latency   []Latency // one for each series, the primary first; none in a drain
 	Goodput   []Goodput // one for each direction in which flows were planned
 	Total     *Total    // of both directions; nil where one of them has no rate, and where another program measured
+	Voice     []Voice   // one for each series like a call's; none in a drain
 	CPU       CPU
 }
 
@@ -203,6 +206,11 @@ type Series struct {
 	HasLateness                 bool
 	Resolution                  time.Duration // the smallest difference that its stamps tell apart
 	Void                        bool          // our own lateness voids the series
+	ECN                         string        // of what was sent, "" for Not-ECT
+	Size                        int           // of a datagram's payload as planned, 0 for the kind's own
+	Hop                         int           // how many hops away the router is, of a series of kind "path"
+	Voice                       bool          // its packets are like those of a call
+	Marks                       []Mark        // that replies came in with; nil where that is not known
 }
 
 // seed makes the bootstrap's draws the same for the same recording.
@@ -233,6 +241,7 @@ func New(rec *bufferbloat.Recording) *Result {
 	}
 	others.Wait()
 	r.induce(src)
+	r.PageScores, r.Hops = r.pageScores(rec), r.hops(rec)
 	r.derive(rec)
 	return r
 }
@@ -302,6 +311,7 @@ func (r *Result) measure(ph *Phase, rec *bufferbloat.Recording, order []*bufferb
 	for _, s := range order {
 		ph.Latency = append(ph.Latency, newLatency(s, ph.From, ph.To, src, room))
 	}
+	ph.Voice = voiceCalls(order, ph.From, ph.To)
 }
 
 // within reports whether a sample belongs to the time from..to. An unsent one belongs where it was due.
@@ -360,6 +370,9 @@ func newLatency(s *bufferbloat.ProbeSeries, from, to time.Duration, src rand.Sou
 			continue
 		}
 		o := outcome(&sample)
+		if s.NoLoss != "" && o.IsLost() {
+			continue
+		}
 		l.Count.add(o)
 		if o.HasRTT() {
 			rtts = append(rtts, sample.RTT)

@@ -23,7 +23,7 @@ func resolution(s host.Stamp) time.Duration {
 
 func newSeries(p *bufferbloat.ProbeSeries, room *room) Series {
 	s := Series{Name: p.Name, Kind: p.Kind, Target: p.Target, Address: p.Address, Interval: p.Interval, DSCP: p.DSCP, Primary: p.Primary,
-		Reason: p.Reason, Error: p.Error, Tally: p.Tally}
+		Reason: p.Reason, Error: p.Error, Tally: p.Tally, ECN: p.ECN, Size: p.Size, Hop: p.Hop, Voice: p.Voice, Marks: newMarks(&p.Tally)}
 	s.Uncounted = p.NoLoss != ""
 	late := room.take(p.Len())
 	for sample := range p.All() {

@@ -149,8 +149,11 @@ func (r *Result) WriteTable(w io.Writer) error {
 	if err := grid(&b, columns(), r.rows()); err != nil {
 		return err
 	}
-	err := r.writeStreams(func(head []string, rows [][]string) error { return grid(&b, head, rows) }, func(s string) { fmt.Fprintln(&b, s) })
-	if err != nil {
+	table, line := func(head []string, rows [][]string) error { return grid(&b, head, rows) }, func(s string) { fmt.Fprintln(&b, s) }
+	if err := r.writeStreams(table, line); err != nil {
+		return err
+	}
+	if err := r.writeApps(table, line); err != nil {
 		return err
 	}
 	if len(r.shownOthers()) > 0 {
@@ -164,7 +167,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 	for i := range r.Grades {
 		fmt.Fprintf(&b, "%s\n", r.Grades[i].text())
 	}
-	_, err = io.WriteString(w, b.String())
+	_, err := io.WriteString(w, b.String())
 	return err
 }
 
@@ -256,12 +259,16 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 		}
 	}
 	table(columns(), r.rows())
-	err := r.writeStreams(func(head []string, rows [][]string) error {
+	further := func(head []string, rows [][]string) error {
 		b.WriteByte('\n')
 		table(head, rows)
 		return nil
-	}, func(s string) { fmt.Fprintf(&b, "\n%s\n", markdown(s)) })
-	if err != nil {
+	}
+	line := func(s string) { fmt.Fprintf(&b, "\n%s\n", markdown(s)) }
+	if err := r.writeStreams(further, line); err != nil {
+		return err
+	}
+	if err := r.writeApps(further, line); err != nil {
 		return err
 	}
 	if len(r.shownOthers()) > 0 {
@@ -280,7 +287,7 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 	for i := range r.Grades {
 		fmt.Fprintf(&b, "- %s\n", markdown(r.Grades[i].text()))
 	}
-	_, err = io.WriteString(w, b.String())
+	_, err := io.WriteString(w, b.String())
 	return err
 }
 
