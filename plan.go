@@ -173,7 +173,11 @@ func Speedtest(o SpeedtestOptions) Plan {
 	if o.Idle > 0 {
 		p.Phases = append(p.Phases, PhasePlan{Name: "after", Kind: After, Length: min(o.Idle, 3*time.Second)})
 	}
-	p.Probes = []ProbePlan{{Name: "ping", Kind: o.Probe, Target: o.PingHost, Interval: o.Interval, DSCP: o.DSCP, Primary: true}}
+	name := "ping"
+	if o.Probe != Auto {
+		name = string(o.Probe)
+	}
+	p.Probes = []ProbePlan{{Name: name, Kind: o.Probe, Target: o.PingHost, Interval: o.Interval, DSCP: o.DSCP, Primary: true}}
 	if o.Probe == Auto {
 		// A second opinion, and the direction of loss; seldom, because on a slow link the probes take a share that counts.
 		p.Probes = append(p.Probes, ProbePlan{Name: "irtt", Kind: IRTT, Interval: min(4*o.Interval, MaxInterval), DSCP: o.DSCP, Optional: true})

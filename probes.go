@@ -108,26 +108,23 @@ func hasLike(open []openProbe, s *ProbeSeries) bool {
 	return false
 }
 
-// nameSeries names each series that has no name by its kind, or all of them as the plan does where two are of one kind.
+// nameSeries names each series that has no name as the plan does; one whose kind the plan left open by what it became, unless another has that name.
 func nameSeries(open []openProbe) {
-	alike := false
 	for i := range open {
-		alike = alike || open[i].series.Name == "" && hasKind(open[:i], open[i].series.Kind)
+		if s := &open[i].series; s.Name == "" {
+			s.Name = open[i].planned.Name
+		}
 	}
 	for i := range open {
-		if open[i].series.Name != "" {
-			continue
-		}
-		open[i].series.Name = open[i].series.Kind
-		if alike {
-			open[i].series.Name = open[i].planned.Name
+		if s := &open[i].series; open[i].planned.Kind == Auto && !hasName(open, s.Kind) {
+			s.Name = s.Kind
 		}
 	}
 }
 
-func hasKind(open []openProbe, kind string) bool {
+func hasName(open []openProbe, name string) bool {
 	for _, p := range open {
-		if p.series.Kind == kind {
+		if p.series.Name == name {
 			return true
 		}
 	}
