@@ -242,8 +242,8 @@ func (n *netperfRun) streamLines(flow *netperf.Flow, m *netperfFigures) func(las
 			bytes = total
 		}
 		moved := bytes - min(bytes, seen)
-		if last && moved == 0 {
-			return
+		if last && (moved == 0 || now.Sub(from) < n.interim/2) {
+			return // a moment is too short for a rate
 		}
 		n.interimLine(n.rate(float64(moved)*8/now.Sub(from).Seconds(), 0), now.Sub(from), now)
 		from, seen = now, max(bytes, seen)
@@ -277,7 +277,7 @@ func (n *netperfRun) transactions(ctx context.Context) (netperfFigures, error) {
 // the rate.
 func (n *netperfRun) transactionLines(t *netperf.Transactions) func(last bool, _ uint64) {
 	var sum netperf.Interval
-	return func(bool, uint64) {
+	return func(last bool, _ uint64) {
 		if n.interim == 0 {
 			return
 		}
@@ -291,7 +291,7 @@ func (n *netperfRun) transactionLines(t *netperf.Transactions) func(last bool, _
 			sum.To, sum.Transactions = i.To, sum.Transactions+i.Transactions
 		}
 		d := sum.To.Sub(sum.From)
-		if sum.Transactions == 0 || d <= 0 {
+		if sum.Transactions == 0 || d <= 0 || last && d < n.interim/2 {
 			return
 		}
 		rate := float64(sum.Transactions) / d.Seconds()

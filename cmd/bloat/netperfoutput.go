@@ -64,7 +64,7 @@ type netperfFigures struct {
 
 // stream fills in the figures of a flow.
 func (m *netperfFigures) stream(n *netperfRun, flow *netperf.Flow, r load.Result) {
-	m.elapsed = r.Duration()
+	m.elapsed = max(0, r.Last.Sub(r.Connected)) // which says more of a short transfer than from its first acknowledgement on
 	m.protocol, m.direction, m.warning, m.response = "TCP", "Send", r.Warning, flow.Response()
 	m.results, m.hasResults = flow.Results()
 	m.layout = flow.Server().Layout
@@ -177,6 +177,9 @@ func (n *netperfRun) table(m *netperfFigures) string {
 		fmt.Fprintf(&b, "%s to %s (%v) port %d\n", n.test, n.host, n.client.Addr.Addr(), n.client.Addr.Port())
 	}
 	local := m.info
+	if !m.hasInfo {
+		local.SendBuffer, local.ReceiveBuffer = -1, -1
+	}
 	remoteRecv, remoteSend := m.results.RecvBuffer, m.results.SendBuffer
 	switch {
 	case n.kind() != 0:
@@ -190,7 +193,7 @@ func (n *netperfRun) table(m *netperfFigures) string {
 		if n.header {
 			b.WriteString("Socket  Message  Time     Datagrams        Throughput\nbuffer  bytes    seconds  passed  refused  " + n.unitsName() + "/s\n\n")
 		}
-		fmt.Fprintf(&b, "%-7d %-8d %-8.2f %-7d %-8d %.2f %s\n", 0, m.sendSize, m.elapsed.Seconds(), m.sent/uint64(max(1, m.sendSize)), m.unsent, m.sending,
+		fmt.Fprintf(&b, "%-7d %-8d %-8.2f %-7d %-8d %.2f %s\n", -1, m.sendSize, m.elapsed.Seconds(), m.sent/uint64(max(1, m.sendSize)), m.unsent, m.sending,
 			n.trailer())
 		fmt.Fprintf(&b, "%-7d %-8s %-8.2f %-7d %-8s %.2f\n\n", m.results.RecvBuffer, "", m.elapsed.Seconds(), m.results.RxCalls, "", m.throughput)
 	default:

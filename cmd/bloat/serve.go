@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"bufferbloat/internal/host"
+	"bufferbloat/report"
 	"bufferbloat/servers/irtt"
 	"bufferbloat/servers/netperf"
 )
@@ -29,6 +30,7 @@ type serveFlags struct {
 	tests      int
 	length     seconds
 	iperf3     iperf3Flags
+	limits     netperfLimits
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -53,6 +55,7 @@ through. Several iperf3 clients are served at once, which stock servers do not d
 	flags.StringVar(&f.data, "data-ports", "", "range of ports for netperf data, as in 30000-30100")
 	flags.IntVar(&f.tests, "max-tests", 64, "netperf tests at the same time, and as many of iperf3")
 	flags.Var(&f.length, "max-time", "longest test")
+	f.limits.register(flags)
 	f.iperf3.register(flags)
 	return cmd
 }
@@ -135,16 +138,16 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return &usageError{err}
 	}
+	np := netperf.Server{Options: netperf.Options{Passphrase: f.passphrase, DataPorts: netperf.PortRange{First: first, Last: last}, MaxTests: f.tests,
+		MaxLength: time.Duration(f.length), Version: a.version, Log: log, Ready: ready("netperf")}}
+	if err := f.limits.apply(&np.Options); err != nil {
+		return &usageError{err}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	if f.iperf3.port != 0 {
 		group.Go(func() error { return ip.Serve(ctx, h, at(f.iperf3.port)...) })
 	}
-	group.Go(func() error {
-		s := netperf.Server{Options: netperf.Options{Passphrase: f.passphrase, DataPorts: netperf.PortRange{First: first, Last: last}, MaxTests: f.tests,
-			MaxTestsPerAddress: f.tests,
-			MaxLength:          time.Duration(f.length), Version: a.version, Log: log, Ready: ready("netperf")}}
-		return s.Serve(ctx, h, at(f.netperf)...)
-	})
+	group.Go(func() error { return np.Serve(ctx, h, at(f.netperf)...) })
 	group.Go(func() error {
 		s := irtt.Server{Options: irtt.Options{MaxDuration: time.Duration(f.length), Log: log, Ready: ready("irtt")}}
 		return s.Serve(ctx, h, at(f.irtt)...)
@@ -175,13 +178,13 @@ func (a *app) usable(ctx context.Context, h host.Host, addrs []netip.Addr) []net
 	return good
 }
 
-// logger returns what prints one line of log with its time.
+// logger returns what prints one line of log with its time. What a client sent and stands in it can't steer a terminal or begin a line.
 func (a *app) logger(clock host.Clock) func(string) {
 	var mu sync.Mutex
 	return func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
-		fmt.Fprintf(a.stderr, "%s %s\n", clock.Now().Format(time.DateTime), line)
+		fmt.Fprintf(a.stderr, "%s %s\n", clock.Now().Format(time.DateTime), report.Printable(line))
 	}
 }
 
