@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -204,6 +206,52 @@ func (a *app) watcher(how string, lines bool) (progress func(bufferbloat.Progres
 			a.progress(p)
 		}
 	}, watch.close, nil
+}
+
+// followed are those who follow a run while it goes on.
+type followed struct {
+	stop   func()  // takes down what is shown
+	events *events // nil without --events
+}
+
+// follow has a run followed by whom the flags name. When the run is over, stop must be called, and then over or failed.
+func (a *app) follow(f *measureFlags, plan *bufferbloat.Plan, o *bufferbloat.RunOptions, lines bool) (*followed, error) {
+	progress, stop, err := a.watcher(f.progress, lines)
+	if err != nil {
+		return nil, err
+	}
+	w := &followed{stop: stop}
+	o.Progress = progress
+	if f.events == "" {
+		return w, nil
+	}
+	if w.events, err = a.openEvents(f.events); err != nil {
+		stop()
+		return nil, err
+	}
+	w.events.begin(o.Started, plan)
+	o.Event = w.events.event
+	return w, nil
+}
+
+// over ends the following of a run that has a result.
+func (w *followed) over(result *report.Result) error {
+	if w.events == nil {
+		return nil
+	}
+	return w.events.end(result, result.Status(), nil)
+}
+
+// failed ends the following of a run that has none, and returns why.
+func (w *followed) failed(ctx context.Context, err error) error {
+	if w.events == nil {
+		return err
+	}
+	status, s := statusFailed, (*signalError)(nil)
+	if errors.As(context.Cause(ctx), &s) {
+		status = s.status()
+	}
+	return errors.Join(err, w.events.end(nil, status, err))
 }
 
 // title is a phase's name as it begins a line.

@@ -36,6 +36,9 @@ type measureFlags struct {
 	dryRun  bool
 	grades  bool
 
+	progress string
+	events   string
+
 	lab       labFlags
 	directory directoryFlags
 }
@@ -60,6 +63,8 @@ func (f *measureFlags) registerOutput(flags *pflag.FlagSet, format string) {
 	flags.StringVarP(&f.output, "output", "o", "", "keep the recording in this file")
 	flags.StringVar(&f.against, "against", "", "compare with an earlier run: a recording, a JSON result or any file that bloat show reads")
 	flags.StringVar(&f.page, "html", "", "write a page to this file: tables, pictures, charts, and the recording in it")
+	flags.StringVar(&f.progress, "progress", autoProgress, "how to show the run while it goes on: live, plain (lines), none, or auto: what stderr is good for")
+	flags.StringVar(&f.events, "events", "", "write what happens to this file, a JSON object a line, while it happens; - is stdout, in the place of the result (docs/formats.md)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and send nothing")
 	f.directory.registerRun(flags)
 	f.lab.register(flags)
@@ -138,7 +143,7 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 	if over, err := a.leaveToLab(ctx, f, plan.Server); over {
 		return err
 	}
-	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase, Progress: a.progress}
+	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase}
 	if o.IPerf3Login, err = f.iperf3.login(); err != nil {
 		return &usageError{err}
 	}
@@ -162,9 +167,14 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 	if announced {
 		fmt.Fprint(a.stderr, plan.String())
 	}
-	rec, err := a.runner(f)(ctx, plan, o)
-	if rec == nil {
+	followed, err := a.follow(f, &plan, &o, announced)
+	if err != nil {
 		return err
+	}
+	rec, err := a.runner(f)(ctx, plan, o)
+	followed.stop()
+	if rec == nil {
+		return followed.failed(ctx, err)
 	}
 	if err != nil {
 		rec.Findings = append(rec.Findings, bufferbloat.Finding{Code: "recording_not_whole", Severity: bufferbloat.Weakens,
@@ -176,6 +186,12 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 	}
 	if before != nil {
 		result.Improved = report.Improvement(before, result)
+	}
+	if err := followed.over(result); err != nil {
+		a.complain(err)
+	}
+	if f.events == "-" {
+		return nil
 	}
 	if err := write(&opened{result, rec}, a.stdout); err != nil || before == nil {
 		return err

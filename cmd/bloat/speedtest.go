@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,16 +98,4 @@ func (a *app) speedtest(ctx context.Context, f *speedtestFlags) error {
 		return err
 	}
 	return a.measure(ctx, &f.measureFlags, plan, false)
-}
-
-// dots shows on the terminal how far the run is: a line a phase, a dot a second.
-func (a *app) dots(p bufferbloat.Progress) {
-	switch {
-	case p.Finished:
-		fmt.Fprintln(a.stderr)
-	case p.Elapsed == 0:
-		fmt.Fprintf(a.stderr, "%s, %v ", strings.ToUpper(p.Phase[:1])+p.Phase[1:], p.Length)
-	default:
-		fmt.Fprint(a.stderr, ".")
-	}
 }
