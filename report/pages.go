@@ -128,7 +128,11 @@ func (s *PageScore) text() string {
 		line += fmt.Sprintf("; %d more could not be loaded", n)
 	}
 	if n := s.Loaded.Unsent; n > 0 {
-		line += fmt.Sprintf("; %d more were not begun, so the load slows pages down by more than this", n)
+		was := "were"
+		if n == 1 {
+			was = "was"
+		}
+		line += fmt.Sprintf("; %d more %s not begun, so the load slows pages down by more than this", n, was)
 	}
 	return line
 }
