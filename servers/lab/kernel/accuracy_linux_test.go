@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -190,30 +191,77 @@ func TestAccuracyOfTheDelayBusy20us(t *testing.T)  { accuracyOfDelay(t, 20*time.
 func TestAccuracyOfTheDelayBusy1ms(t *testing.T)   { accuracyOfDelay(t, time.Millisecond, true) }
 func TestAccuracyOfTheDelayBusy300ms(t *testing.T) { accuracyOfDelay(t, 300*time.Millisecond, true) }
 
-// accuracyOfDelay compares round-trip times with what was asked. Idle, the rest beyond the carrier's own is to be at most 100 us at the 99th
-// percentile; that takes an idle machine, so here it is printed. Busy means an endless loop per CPU beside.
+// resultVariable names the file in which a test inside a lab leaves what it measured for the one outside.
+const resultVariable = "BLOAT_TEST_RESULT"
+
+// train is what came of a train of pings through a lab, beyond twice the delay that was asked of each direction.
+type train struct {
+	RealTime         bool
+	Min, Median, P99 time.Duration
+	Late             string
+}
+
+// accuracyOfDelay compares round-trip times with what was asked: trains of pings through a lab with the delay, each beside one through a lab whose link
+// is but the wire on which the carrier's own delay is measured, in turn. The rest at the 99th percentile, beyond the wire's median of the same
+// minute, is to be at most 100 us idle and 1 ms busy; what it is depends on what else the machine does, so it is printed. Busy means an endless
+// loop per CPU beside.
 func accuracyOfDelay(t *testing.T, delay time.Duration, busy bool) {
 	needAccuracy(t)
-	inLab(t, testLink{Delay: delay}, func(t *testing.T, l *Lab) {
-		if busy {
-			for range runtime.NumCPU() {
-				p, err := l.StartServer(Program{Path: "/bin/sh", Args: []string{"sh", "-c", "while :; do :; done"}}, nil, nil, nil)
-				if err != nil {
+	const rounds = 3
+	file := filepath.Join(t.TempDir(), "result")
+	if os.Getenv(partVariable) == "" {
+		t.Setenv(resultVariable, file)
+	}
+	for i := range rounds {
+		var both [2]train
+		for j, d := range []time.Duration{wireDelay, delay} {
+			ran := t.Run(fmt.Sprintf("%d-%d", i, j), func(t *testing.T) {
+				inLab(t, testLink{Delay: d}, func(t *testing.T, l *Lab) { leave(t, pingTrain(t, l, d, busy)) })
+			})
+			if text, err := os.ReadFile(file); ran && err == nil { // inside nobody reads
+				if err := json.Unmarshal(text, &both[j]); err != nil {
 					t.Fatal(err)
 				}
-				defer p.WaitOrKill(0)
 			}
 		}
-		rtts := pings(t, 400, 2*delay+2*time.Second)
-		slices.Sort(rtts)
-		facts := l.Facts()
-		at := func(p float64) time.Duration { return rtts[int(p*float64(len(rtts)-1))] - 2*delay }
-		rest := at(0.99) - facts.Cost.Median
-		load := map[bool]string{false: "idle", true: "busy"}[busy]
-		s := checkSane(t, l)
-		fmt.Printf("| %v | %s | %v | %v | %v | %v | %v | %v | %v |\n", delay, load, facts.RealTime, us(facts.Cost.Median), us(at(0)), us(at(0.5)), us(at(0.99)),
-			us(rest), &s.Lateness)
-	})
+		if os.Getenv(partVariable) == insidePart || t.Failed() || t.Skipped() {
+			continue
+		}
+		wire, lab := both[0], both[1]
+		load := map[bool]string{false: "as it was", true: "busy"}[busy]
+		fmt.Printf("| %v | %s | %v | %v | %v | %v | %v | %v | %v | %s |\n", delay, load, lab.RealTime, us(wire.Median), us(wire.P99), us(lab.Min), us(lab.Median),
+			us(lab.P99), us(lab.P99-wire.Median), lab.Late)
+	}
+}
+
+// leave writes what was measured for the test outside.
+func leave(t *testing.T, r train) {
+	t.Helper()
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = os.WriteFile(os.Getenv(resultVariable), text, 0o600)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func pingTrain(t *testing.T, l *Lab, delay time.Duration, busy bool) train {
+	t.Helper()
+	if busy {
+		for range runtime.NumCPU() {
+			p, err := l.StartServer(Program{Path: "/bin/sh", Args: []string{"sh", "-c", "while :; do :; done"}}, nil, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.WaitOrKill(0)
+		}
+	}
+	rtts := pings(t, 400, 2*delay+2*time.Second)
+	slices.Sort(rtts)
+	at := func(p float64) time.Duration { return rtts[int(p*float64(len(rtts)-1))] - 2*delay }
+	s := checkSane(t, l)
+	return train{RealTime: l.Facts().RealTime, Min: at(0), Median: at(0.5), P99: at(0.99), Late: s.Lateness.String()}
 }
 
 func us(d time.Duration) string { return fmt.Sprintf("%.0f us", float64(d)/1000) }
