@@ -23,7 +23,7 @@ import (
 // measureFlags are the flags of all commands that carry out a plan.
 type measureFlags struct {
 	four, six                        bool
-	passphrase                       string
+	passphrase, ca                   string
 	source, device                   string
 	port, irttPort, iperf3Port, data uint16
 	iperf3                           iperf3Login
@@ -48,6 +48,7 @@ func (f *measureFlags) registerServer(flags *pflag.FlagSet) {
 	flags.BoolVarP(&f.four, "ipv4", "4", false, "use IPv4")
 	flags.BoolVarP(&f.six, "ipv6", "6", false, "use IPv6")
 	flags.StringVarP(&f.passphrase, "passphrase", "Z", "", "passphrase of the server")
+	flags.StringVar(&f.ca, "ca", "", "file of certificates in PEM that TLS and https probes believe, in place of the system's")
 	flags.StringVar(&f.device, "interface", "", "network device to send through")
 	flags.StringVar(&f.source, "source", "", "local address to send from")
 	flags.Uint16Var(&f.port, "port", 12865, "control port of the netperf server")
@@ -147,6 +148,9 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 	if o.IPerf3Login, err = f.iperf3.login(); err != nil {
 		return &usageError{err}
 	}
+	if o.Roots, err = readRoots(f.ca); err != nil {
+		return &usageError{err}
+	}
 	if f.output != "" {
 		file, err := openOutput(f.output)
 		if err != nil {
@@ -167,7 +171,7 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 	if announced {
 		fmt.Fprint(a.stderr, plan.String())
 	}
-	followed, err := a.follow(f, &plan, &o, announced)
+	followed, err := a.follow(ctx, f, &plan, &o, announced)
 	if err != nil {
 		return err
 	}

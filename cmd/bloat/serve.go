@@ -31,6 +31,7 @@ type serveFlags struct {
 	length     seconds
 	iperf3     iperf3Flags
 	limits     netperfLimits
+	apps       appFlags
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -40,7 +41,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Run the lab server: netperf, irtt and iperf3, for bloat and for stock clients",
 		Long: `Answers netperf clients on TCP port 12865, irtt clients on UDP port 2112 and iperf3 clients on port 5201 of both, over IPv4 and IPv6, until it is
 interrupted. netperf's data connections come to ports of the system's choice, unless --data-ports names a range that a firewall lets
-through. Several iperf3 clients are served at once, which stock servers do not do.`,
+through. Several iperf3 clients are served at once, which stock servers do not do. A resolver and a web server for probes of look-ups, connections and pages
+run where a port is given for them (docs/probes.md).`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
 	}
@@ -57,6 +59,7 @@ through. Several iperf3 clients are served at once, which stock servers do not d
 	flags.Var(&f.length, "max-time", "longest test")
 	f.limits.register(flags)
 	f.iperf3.register(flags)
+	f.apps.register(flags)
 	return cmd
 }
 
@@ -144,6 +147,9 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		return &usageError{err}
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	if err := f.apps.serve(ctx, group, h, at, ready); err != nil {
+		return &usageError{err}
+	}
 	if f.iperf3.port != 0 {
 		group.Go(func() error { return ip.Serve(ctx, h, at(f.iperf3.port)...) })
 	}
