@@ -33,13 +33,14 @@ func TestMain(m *testing.M) {
 		stop()
 		os.Exit(status)
 	}
-	testscript.Main(m, map[string]func(){"bloat": command, "speedtest": command, "rrul": command})
+	testscript.Main(m, map[string]func(){"bloat": command, "speedtest": command, "rrul": command, "netperf": command})
 }
 
 // TestScripts runs the commands as a user meets them: streams and exit status included. Besides testscript's own, a script has
 //
 //	status N[|M] COMMAND ... run a command that must exit with status N (or M)
 //	json FILE [KEY VALUE]    FILE must be one JSON document of our schema; the top-level KEY must be VALUE
+//	events FILE TYPE ...     FILE must be lines of --events, those types among them
 //	await PORT               wait until a background command takes connections there
 //
 // and the variables NETPERF and IRTT (free ports), SILENT (a port that accepts and never says a word) and CLOSING (one that closes at once).
@@ -64,7 +65,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("CLOSING", closing)
 			return err
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "json": checkJSON, "await": await},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "json": checkJSON, "await": await, "events": scriptEvents},
 	})
 }
 
@@ -145,6 +146,17 @@ func checkJSON(ts *testscript.TestScript, _ bool, args []string) {
 	for i := 1; i+1 < len(args); i += 2 {
 		if got := fmt.Sprint(doc[args[i]]); !strings.Contains(got, args[i+1]) {
 			ts.Fatalf("%s: %s is %s, want %s", filepath.Base(args[0]), args[i], got, args[i+1])
+		}
+	}
+}
+
+// scriptEvents validates a file of --events.
+func scriptEvents(ts *testscript.TestScript, _ bool, args []string) {
+	types, err := readEvents(ts.ReadFile(args[0]))
+	ts.Check(err)
+	for _, want := range args[1:] {
+		if types[want] == 0 {
+			ts.Fatalf("no %q among the events: %v", want, types)
 		}
 	}
 }

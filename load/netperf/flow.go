@@ -100,6 +100,9 @@ func (f *Flow) request() wire.Request {
 		test, more = wire.TCPStream, maxGrace
 	}
 	r := wire.Omni(test, f.client.family(), wholeSeconds(f.o.Length+f.o.Wait+more))
+	if f.o.Bytes > 0 && f.o.Bytes <= math.MaxInt32 {
+		r.Length = -int32(f.o.Bytes) // no longer than it takes, whatever the server's limit
+	}
 	r.DataPort, r.Congestion = f.o.DataPort, f.o.ServerCongestionControl
 	if f.o.ServerDSCP != 0 {
 		r.DS = int32(f.o.ServerDSCP.Byte())

@@ -204,7 +204,6 @@ func TestAFlowEndsAfterItsBytes(t *testing.T) {
 }
 
 func TestAFlowWhoseTimeIsUpBeforeItsBytesSaysSo(t *testing.T) {
-	t.Parallel()
 	client, _ := serve(t, "127.0.0.1:0", server.Options{Version: "test"})
 	o := netperf.FlowOptions{Direction: load.Upload, Length: time.Second, Bytes: 10_000_000, Rate: 8_000_000}
 	got := run(t.Context(), t, client, 1, o)[0]

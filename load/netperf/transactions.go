@@ -143,8 +143,8 @@ func (t *Transactions) Open(ctx context.Context) error {
 func (t *Transactions) request() wire.Request {
 	test := map[TransactionKind]wire.Test{TCPRR: wire.TCPRR, TCPCRR: wire.TCPCRR, UDPRR: wire.UDPRR}[t.o.Kind]
 	r := wire.Omni(test, t.client.family(), wholeSeconds(t.o.Length+t.o.Wait))
-	if t.o.Count > 0 && t.o.Count < 1<<31 && t.o.Kind != UDPRR {
-		r.Length = -int32(t.o.Count) // with a lost datagram neither end would see the end
+	if t.o.Count > 0 && t.o.Count < 1<<31 {
+		r.Length = -int32(t.o.Count)
 	}
 	r.Flags |= wire.FlagNoDelay
 	r.RequestSize, r.ResponseSize, r.DataPort, r.Congestion = int32(t.o.RequestSize), int32(t.o.ResponseSize), t.o.DataPort, t.o.ServerCongestionControl
@@ -182,7 +182,7 @@ func (t *Transactions) Run(ctx context.Context) (TransactionResult, error) {
 	case TCPCRR:
 		err = t.connections(phase, until)
 	default:
-		err = t.datagrams(phase, until)
+		err = t.datagrams(phase, until, results)
 	}
 	ended := h.Now()
 	wait := t.grace()
@@ -241,7 +241,7 @@ func (t *Transactions) settle(ctx context.Context, ended time.Time, results *out
 		err = fmt.Errorf("%w: no transaction in %v of %v", ErrNoData, t.o.Length, t.o.Kind)
 	}
 	if err == nil && t.o.Count > t.done {
-		warnings = append(warnings, fmt.Sprintf("its time was up after %d of %d transactions", t.done, t.o.Count))
+		warnings = append(warnings, fmt.Sprintf("it ended after %d of %d transactions", t.done, t.o.Count))
 	}
 	out.Warning = strings.Join(warnings, "; ")
 	if err != nil {
@@ -477,14 +477,14 @@ func (t *Transactions) connection(ctx context.Context, until time.Time, request,
 
 // datagrams runs the transactions in datagrams. A request without a response in time is lost, with those beside it; the next ones leave from
 // another port, so that a response that comes too late is not taken for one of theirs.
-func (t *Transactions) datagrams(ctx context.Context, until time.Time) error {
+func (t *Transactions) datagrams(ctx context.Context, until time.Time, results *outcome) error {
 	h := t.client.Host
 	for h.Now().Before(until) {
 		conn, err := h.DialUDP(ctx, t.dataAddr(), t.socket())
 		if err != nil {
 			return fmt.Errorf("data socket: %w", err)
 		}
-		more, err := t.burst(ctx, conn, until)
+		more, err := t.burst(ctx, conn, until, results)
 		if !more || err != nil {
 			for range 3 { // which end the test, though any of them may be lost
 				_, _ = conn.Send(nil, netip.AddrPort{})
@@ -500,7 +500,7 @@ func (t *Transactions) datagrams(ctx context.Context, until time.Time) error {
 
 // burst exchanges datagrams on one socket until the time is up, the count is reached, or requests were lost, when it reports that there is more
 // to do.
-func (t *Transactions) burst(ctx context.Context, conn host.PacketConn, until time.Time) (more bool, err error) {
+func (t *Transactions) burst(ctx context.Context, conn host.PacketConn, until time.Time, results *outcome) (more bool, err error) {
 	h := t.client.Host
 	release := pump.OnDone(ctx, func() { _ = conn.SetReadDeadline(past(h)) })
 	defer release()
@@ -529,6 +529,9 @@ func (t *Transactions) burst(ctx context.Context, conn host.PacketConn, until ti
 			t.giveUp(h.Now())
 			return true, nil
 		case err != nil, d.Rejected != nil:
+			if t.o.Count > 0 && results.within(ctx, t.o.Timeout) {
+				return false, nil // where a response was lost the server has its count before this end
+			}
 			if err == nil {
 				err = d.Rejected
 			}

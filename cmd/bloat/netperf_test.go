@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"bufferbloat/internal/host"
+	"bufferbloat/load/netperf"
+)
+
+func TestTheCommandLinesOfFlentAndTheScriptsAreRead(t *testing.T) {
+	for _, c := range []struct {
+		line string
+		want func(*netperfFlags)
+	}{
+		{"", func(*netperfFlags) {}},
+		{"-P 0 -v 0 -D -0.20 -4 -Y 0xb8,0x20 -H server -p 12865 -t TCP_MAERTS -l 60 -F /dev/urandom -f m -L 192.0.2.1,4 -- -L 192.0.2.1,4 -H server " +
+			"-k THROUGHPUT,ELAPSED_TIME -K cubic", func(f *netperfFlags) {
+			f.header, f.verbosity, f.interim, f.family, f.localDS, f.remoteDS = false, 0, 200*time.Millisecond, host.IPv4, 0xb8, 0x20
+			f.host, f.test, f.length, f.format, f.source = "server", "TCP_MAERTS", time.Minute, 'm', "192.0.2.1"
+			f.dataSource, f.dataFamily, f.dataHost, f.keys = "192.0.2.1", host.IPv4, "server", []string{"THROUGHPUT", "ELAPSED_TIME"}
+			f.localCC, f.remoteCC = "cubic", "cubic"
+		}},
+		{"-P0 -v0 -6 -Hserver -tudp_rr -l5 -- -e 2 -k throughput", func(f *netperfFlags) {
+			f.header, f.verbosity, f.family, f.host, f.test, f.length = false, 0, host.IPv6, "server", "UDP_RR", 5*time.Second
+			f.timeout, f.keys = 2*time.Second, []string{"THROUGHPUT"}
+		}},
+		{"-4 -H h -t TCP_STREAM -l -1000000 -Y ef -Z phrase -- -m 1400 -M 1400", func(f *netperfFlags) {
+			f.family, f.host, f.length, f.units, f.localDS, f.remoteDS, f.passphrase, f.localSend = host.IPv4, "h", 0, 1_000_000, 0xb8, 0xb8, "phrase", 1400
+		}},
+		{"-t TCP_RR -l 10k -s 2 -cC -- -r 100,200 -b 4 -D -K reno, -P ,30002", func(f *netperfFlags) {
+			f.test, f.length, f.pause, f.cpu, f.requestSize, f.responseSize, f.burst = "TCP_RR", 10_000*time.Second, 2*time.Second, true, 100, 200, 4
+			f.localCC, f.dataPort = "reno", 30002
+		}},
+		{"-t omni -Y ,lowdelay -- -d recv", func(f *netperfFlags) { f.test, f.direction, f.remoteDS = "TCP_MAERTS", "recv", 0x10 }},
+		{"-t omni -- -d rr -T udp", func(f *netperfFlags) { f.test, f.direction, f.protocol = "UDP_RR", "rr", "UDP" }},
+		{"-t omni -- -d rr -c", func(f *netperfFlags) { f.test, f.direction, f.connect = "TCP_CRR", "rr", true }},
+	} {
+		want, _ := parseNetperf(nil)
+		c.want(want)
+		if got, err := parseNetperf(strings.Fields(c.line)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got\n%+v, %v, want\n%+v", c.line, got, err, want)
+		}
+	}
+}
+
+func TestCommandLinesThatCannotBe(t *testing.T) {
+	for _, line := range []string{
+		"-H", "-H -f", "-H a;b,9", "-x", "host", "-D 0", "-D nan", "-f q", "-f mm", "-l 99999999999", "-l 3G", "-p 70000", "-Y 256", "-Y nosuch", "-v x",
+		"-t omni -- -d nowhere", "-t omni -- -d recv -T udp", "-t TCP_STREAM -- -b 4", "-t UDP_STREAM -l -100", "-- -k", "-- -k ,", "-- -r 0", "-- -P 5,6",
+		"-- -b 70000", "-- -m -1", "-- -O", "-H " + strings.Repeat("x", 300),
+	} {
+		if f, err := parseNetperf(strings.Fields(line)); err == nil {
+			t.Errorf("%q: no error, but %+v", line, f)
+		}
+	}
+	if f, err := parseNetperf([]string{"-H", "192.0.2.9\n\x1b[2J"}); err == nil {
+		t.Errorf("a host with control characters: %+v", f)
+	}
+}
+
+func FuzzNetperfCommandLine(f *testing.F) {
+	f.Add("-P 0 -v 0 -D -0.20 -4 -Y 0xb8,0x20 -H server -p 12865 -t TCP_MAERTS -l 60 -F /dev/urandom -f m -- -e 2 -H server -k THROUGHPUT -K cubic")
+	f.Add("-t omni -l -10M -- -d rr -T udp -c -r 1,2 -b 3 -o all")
+	f.Fuzz(func(t *testing.T, line string) {
+		flags, err := parseNetperf(strings.Fields(line))
+		if err != nil || flags.help || flags.version {
+			return
+		}
+		if flags.length < 0 || flags.length > 1<<31*time.Second || flags.length == 0 && flags.units == 0 || flags.host == "" || flags.host[0] == '-' ||
+			flags.kind() == 0 && flags.burst > 0 || flags.localDS > 255 || flags.remoteDS < -1 {
+			t.Errorf("%q is read as %+v", line, flags)
+		}
+	})
+}
+
+func TestAnIntervalWithoutATransactionGoesOn(t *testing.T) {
+	// The test needs no server: Sample of a test that never began is no interval at all.
+	var out bytes.Buffer
+	n := &netperfRun{netperfFlags: &netperfFlags{interim: time.Second, test: "UDP_RR", keys: []string{"THROUGHPUT"}}, h: host.NewKernel(), out: &out}
+	look := n.transactionLines((&netperf.Client{Host: n.h}).NewTransactions(netperf.TransactionOptions{Kind: netperf.UDPRR}))
+	look(false, 0)
+	look(true, 0)
+	if out.Len() != 0 {
+		t.Errorf("printed %q", out.String())
+	}
+}
+
+func TestRatesInEachOfNetperfsUnits(t *testing.T) {
+	for unit, want := range map[byte]float64{'b': 8e9, 'B': 1e9, 'k': 8e6, 'm': 8000, 'g': 8, 'K': 1e9 / 1024, 'M': 1e9 / (1 << 20), 'G': 1e9 / (1 << 30)} {
+		n := &netperfRun{netperfFlags: &netperfFlags{format: unit, test: "TCP_STREAM"}}
+		if got := n.rate(8e9, 0); got != want {
+			t.Errorf("%c: got %v, want %v", unit, got, want)
+		}
+	}
+	n := &netperfRun{netperfFlags: &netperfFlags{test: "TCP_RR"}}
+	if got := n.rate(16, 1); got != 1 || n.unitsName() != "Trans" {
+		t.Errorf("transactions: got %v %s", got, n.unitsName())
+	}
+}
