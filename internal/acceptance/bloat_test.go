@@ -27,6 +27,9 @@ import (
 var workshop string
 
 func TestMain(m *testing.M) {
+	if words := strings.Fields(os.Getenv(helperVariable)); len(words) > 3 {
+		os.Exit(helper(words))
+	}
 	dir, err := os.MkdirTemp("", "bloat-acceptance")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
