@@ -150,10 +150,10 @@ func (v *view) frame(o frameOptions) []string {
 func (v *view) heading(o *frameOptions) string {
 	p, room := &v.last, o.width-1
 	name := fit(title(p.Phase), 20)
-	at := fmt.Sprintf("%.0f s", math.Floor(p.Elapsed.Seconds()))
+	at := fmt.Sprintf("%.0f s", math.Round(p.Elapsed.Seconds()))
 	share := 1.0
 	if p.Length > 0 && p.Elapsed <= p.Length {
-		at = fmt.Sprintf("%.0f of %s s", math.Floor(p.Elapsed.Seconds()), seconds1(p.Length))
+		at = fmt.Sprintf("%.0f of %s s", math.Round(p.Elapsed.Seconds()), seconds1(p.Length))
 		share = p.Elapsed.Seconds() / p.Length.Seconds()
 	}
 	left := "last phase"
@@ -392,7 +392,7 @@ func (v *view) summary(p bufferbloat.Progress) string {
 	if p.Finished {
 		fmt.Fprintf(&b, ", %.1f s", p.Elapsed.Seconds())
 	} else {
-		fmt.Fprintf(&b, " %.0f of %s s", math.Floor(p.Elapsed.Seconds()), seconds1(p.Length))
+		fmt.Fprintf(&b, " %.0f of %s s", math.Round(p.Elapsed.Seconds()), seconds1(p.Length))
 	}
 	var parts []string
 	for _, r := range p.Rates {

@@ -168,7 +168,7 @@ const (
 
 // watcher returns what is told how far a run is, and what to call when it is over. how is the value of --progress; lines says whether a stderr
 // that is no terminal gets lines.
-func (a *app) watcher(how string, lines bool) (progress func(bufferbloat.Progress), closed func(), err error) {
+func (a *app) watcher(ctx context.Context, how string, lines bool) (progress func(bufferbloat.Progress), closed func(), err error) {
 	if how == autoProgress {
 		switch {
 		case a.screen != nil && a.screen.size != nil:
@@ -201,7 +201,9 @@ func (a *app) watcher(how string, lines bool) (progress func(bufferbloat.Progres
 		return nil, nil, &usageError{fmt.Errorf("--progress %q: want auto, live, plain or none", how)}
 	}
 	return func(p bufferbloat.Progress) {
-		watch.progress(p)
+		if !p.Finished || ctx.Err() == nil { // a phase that was broken off has nothing to be summed up
+			watch.progress(p)
+		}
 		if a.progress != nil {
 			a.progress(p)
 		}
@@ -215,8 +217,8 @@ type followed struct {
 }
 
 // follow has a run followed by whom the flags name. When the run is over, stop must be called, and then over or failed.
-func (a *app) follow(f *measureFlags, plan *bufferbloat.Plan, o *bufferbloat.RunOptions, lines bool) (*followed, error) {
-	progress, stop, err := a.watcher(f.progress, lines)
+func (a *app) follow(ctx context.Context, f *measureFlags, plan *bufferbloat.Plan, o *bufferbloat.RunOptions, lines bool) (*followed, error) {
+	progress, stop, err := a.watcher(ctx, f.progress, lines)
 	if err != nil {
 		return nil, err
 	}

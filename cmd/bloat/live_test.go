@@ -381,7 +381,10 @@ func TestEventsAreOfTheirSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	types := checkEvents(t, string(text))
+	types, err := readEvents(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, want := range []string{"run", "progress", "phase_began", "phase_ended", "flow_began", "flow_ended", "finding", "dropped", "end"} {
 		if types[want] == 0 {
 			t.Errorf("no %q among %v", want, types)
@@ -389,37 +392,36 @@ func TestEventsAreOfTheirSchema(t *testing.T) {
 	}
 }
 
-// checkEvents validates lines of --events, and counts their types.
-func checkEvents(t *testing.T, text string) map[string]int {
-	t.Helper()
+// readEvents validates lines of --events, and counts their types.
+func readEvents(text string) (map[string]int, error) {
 	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(eventsJSONSchema))
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	c := jsonschema.NewCompiler()
 	if err := c.AddResource("events.json", schema); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	s, err := c.Compile("events.json")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	types := map[string]int{}
 	for line := range strings.Lines(text) {
 		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(line))
 		if err != nil {
-			t.Fatalf("%q: %v", line, err)
+			return nil, fmt.Errorf("%q: %w", line, err)
 		}
 		if err := s.Validate(doc); err != nil {
-			t.Errorf("%s: %v", line, err)
+			return nil, fmt.Errorf("%s: %w", line, err)
 		}
 		var head struct{ Type string }
 		if err := json.Unmarshal([]byte(line), &head); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		types[head.Type]++
 	}
-	return types
+	return types, nil
 }
 
 func TestAReaderOfEventsThatIsSlowHearsHowManyItMissed(t *testing.T) {
