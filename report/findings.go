@@ -38,7 +38,7 @@ func (r *Result) derive(rec *bufferbloat.Recording) {
 			continue
 		}
 		p.deriveLoad(add)
-		p.deriveCPU(add)
+		r.deriveCPU(p, add)
 		for j := range p.Latency {
 			r.deriveLatency(p, &p.Latency[j], j == 0, add)
 		}
@@ -112,6 +112,7 @@ func (p *Phase) deriveLoad(add adder) {
 		case g.Bytes > 0 && g.Last-g.First < shortTransfer:
 			add("short_transfer", bufferbloat.Weakens, p.Name, "%v: data flowed for %s only", g.Direction, seconds(g.Last-g.First))
 		}
+		g.deriveSlew(p, add)
 		for _, f := range g.Flows {
 			if f.HasServerCPU && f.ServerCPU >= busyCore {
 				add("cpu_server", bufferbloat.Weakens, p.Name, "%v: the server's CPUs were %s busy: the server may be the limit, not the link",
@@ -125,13 +126,40 @@ func (p *Phase) deriveLoad(add adder) {
 	}
 }
 
-func (p *Phase) deriveCPU(add adder) {
+// lateStart is the slew from which a stream has lost its first packets, or they queued for as long: TCP sends the first of all again after a second.
+const lateStart = time.Second
+
+// deriveSlew names the streams whose first data came long after they were to begin.
+func (g *Goodput) deriveSlew(p *Phase, add adder) {
+	if g.Detail == nil {
+		return
+	}
+	n, worst := 0, (*Flow)(nil)
+	for i := range g.Flows {
+		if f := &g.Flows[i]; f.Detail.Slew != nil && *f.Detail.Slew >= lateStart {
+			if n++; worst == nil || *f.Detail.Slew > *worst.Detail.Slew {
+				worst = f
+			}
+		}
+	}
+	if n > 0 {
+		add("streams_late", bufferbloat.Note, p.Name, "%v: the first data of %d of %d streams came %s or more after they were to begin, the last of %s after %s: "+
+			"their first packets were lost, or stood in a queue", g.Direction, n, len(g.Flows), seconds(lateStart), worst.Name, seconds(*worst.Detail.Slew))
+	}
+}
+
+// deriveCPU says where the CPUs of the host may have been the limit. The RRUL specification wants such a run to count for nothing.
+func (r *Result) deriveCPU(p *Phase, add adder) {
 	if p.Kind == bufferbloat.Load && p.CPU.OK && p.CPU.Busiest().Mean >= busyCore {
 		host, who := "this host", "this program"
 		if p.CPU.OnlyCores {
 			host, who = "the measuring host", "netperf"
 		}
-		add("cpu_client", bufferbloat.Weakens, p.Name, "a CPU of %s was %s busy (%s took %s of all): the host may be the limit, not the link",
+		severity := bufferbloat.Weakens
+		if strings.HasPrefix(r.Plan.Workload, "rrul") {
+			severity = bufferbloat.Voids
+		}
+		add("cpu_client", severity, p.Name, "a CPU of %s was %s busy (%s took %s of all): the host may be the limit, not the link",
 			host, percent(p.CPU.Busiest().Mean), who, percent(p.CPU.Own))
 	}
 }

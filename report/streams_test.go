@@ -227,3 +227,34 @@ func TestADocumentOfStreamsIsReadBack(t *testing.T) {
 		t.Error("a negative slew is read without an error")
 	}
 }
+
+func TestStreamsThatBeginLateAreNamed(t *testing.T) {
+	r := New(mixed(func(rec *bufferbloat.Recording) { rec.Flows[1].Result.First += 3 * second }))
+	got := findings(r, "streams_late")
+	if len(got) != 1 || got[0].Severity != bufferbloat.Note || !strings.Contains(got[0].Text, "1 of 3 streams came 1 s or more") || !strings.Contains(got[0].Text, "down BK 1 after 3.2 s") {
+		t.Errorf("got %+v, want one that names the stream", got)
+	}
+}
+
+func TestABusyCPUVoidsAnRRULWorkload(t *testing.T) {
+	for workload, want := range map[string]bufferbloat.Severity{"rrul2013/1": bufferbloat.Voids, "": bufferbloat.Weakens} {
+		r := New(mixed(func(rec *bufferbloat.Recording) {
+			rec.Plan.Workload = workload
+			for i := range rec.CPU.Samples {
+				rec.CPU.Samples[i].Busy[0] = 1
+			}
+		}))
+		if got := findings(r, "cpu_client"); len(got) != 1 || got[0].Severity != want {
+			t.Errorf("workload %q: got %+v, want one that %s", workload, got, want)
+		}
+	}
+}
+
+func findings(r *Result, code string) (out []bufferbloat.Finding) {
+	for _, f := range r.Findings {
+		if f.Code == code {
+			out = append(out, f)
+		}
+	}
+	return out
+}
