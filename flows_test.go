@@ -1,17 +1,24 @@
 package bufferbloat_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"bufferbloat"
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/dscp"
+	"bufferbloat/internal/facility"
+	"bufferbloat/internal/host"
 	"bufferbloat/load"
+	"bufferbloat/probe"
 	"bufferbloat/servers/lab"
 	"bufferbloat/servers/netperf"
 )
@@ -21,6 +28,9 @@ const (
 	server4 = "192.0.2.2"
 	server6 = "2001:db8::2"
 )
+
+// light is a link that costs little to emulate.
+var light = lab.Config{Down: 3_000_000, Up: 1_000_000, RTT: 20 * time.Millisecond, Buffer: 100 * time.Millisecond}
 
 // one is a plan of an idle second, a load of these flows, and an ICMP probe.
 func one(length time.Duration, flows ...bufferbloat.FlowPlan) bufferbloat.Plan {
@@ -41,7 +51,7 @@ func flow(t *testing.T, rec *bufferbloat.Recording, name string) *bufferbloat.Fl
 
 func TestFlowsBeginAndEndWhenThePlanSays(t *testing.T) {
 	up, down := load.Upload, load.Download
-	rec, err := rig{}.run(t, t.Context(), one(8*time.Second,
+	rec, err := rig{link: light}.run(t, t.Context(), one(8*time.Second,
 		bufferbloat.FlowPlan{Name: "all", Direction: up},
 		bufferbloat.FlowPlan{Name: "late", Direction: down, Start: 3 * time.Second},
 		bufferbloat.FlowPlan{Name: "short", Direction: up, Start: 2 * time.Second, Length: 2 * time.Second},
@@ -114,7 +124,7 @@ func TestAnUnknownCongestionControlIsAnErrorBeforeTheRun(t *testing.T) {
 }
 
 func TestACongestionControlThatTheServerDidNotUseIsNamed(t *testing.T) {
-	rec, err := rig{}.run(t, t.Context(), one(2*time.Second,
+	rec, err := rig{link: light}.run(t, t.Context(), one(2*time.Second,
 		bufferbloat.FlowPlan{Name: "asked", Direction: load.Download, CongestionControl: "reno"},
 		bufferbloat.FlowPlan{Name: "had", Direction: load.Download, CongestionControl: "cubic"}))
 	if err != nil {
@@ -171,7 +181,7 @@ func twoServers(second string, change ...func(*bufferbloat.Plan)) bufferbloat.Pl
 }
 
 func TestFlowsAndProbesGoToTheServerThatTheyName(t *testing.T) {
-	rec, err := rig{}.run(t, t.Context(), twoServers(server4))
+	rec, err := rig{link: light}.run(t, t.Context(), twoServers(server4))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +197,7 @@ func TestFlowsAndProbesGoToTheServerThatTheyName(t *testing.T) {
 }
 
 func TestAServerThatIsNotThereStopsNoOther(t *testing.T) {
-	rec, err := rig{}.run(t, t.Context(), twoServers("192.0.2.77"))
+	rec, err := rig{link: light}.run(t, t.Context(), twoServers("192.0.2.77"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +237,7 @@ func TestEachFamilyOfAServerHasItsOneAddress(t *testing.T) {
 		name string
 		v6   bool
 	}{{"both", true}, {"a server without IPv6", false}} {
-		r := rig{v6: c.v6}
+		r := rig{link: light, v6: c.v6}
 		rec, err := r.run(t, t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
@@ -248,7 +258,7 @@ func TestProbesHaveTheirOwnTime(t *testing.T) {
 	p.Probes = append(p.Probes,
 		bufferbloat.ProbePlan{Name: "middle", Kind: bufferbloat.ICMP, Interval: 100 * time.Millisecond, Start: 1500 * time.Millisecond, Length: time.Second},
 		bufferbloat.ProbePlan{Name: "late", Kind: bufferbloat.IRTT, Interval: 100 * time.Millisecond, Start: 2 * time.Second, Length: 2 * time.Second, Size: 172})
-	rec, err := rig{}.run(t, t.Context(), p)
+	rec, err := rig{link: light}.run(t, t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +279,7 @@ func TestAServerThatDiesLeavesTheOtherServersFlows(t *testing.T) {
 		p.Others[0].NetperfPort = 12866
 		p.Phases[1].Length = 6 * time.Second
 	})
-	r := rig{second: true, progress: func(at bufferbloat.Progress, stopServer func()) {
+	r := rig{link: light, second: true, progress: func(at bufferbloat.Progress, stopServer func()) {
 		if at.Phase == "load" && at.Elapsed >= 2*time.Second {
 			stopServer()
 		}
@@ -290,7 +300,7 @@ func TestAServerThatDiesLeavesTheOtherServersFlows(t *testing.T) {
 }
 
 func TestMarksAreThoseOfTheFlow(t *testing.T) {
-	rec, err := rig{}.run(t, t.Context(), one(2*time.Second,
+	rec, err := rig{link: light}.run(t, t.Context(), one(2*time.Second,
 		bufferbloat.FlowPlan{Name: "ef", Direction: load.Download, DSCP: dscp.CodePoint(46)},
 		bufferbloat.FlowPlan{Name: "be", Direction: load.Download}))
 	if err != nil {
@@ -331,7 +341,7 @@ func TestAServerThatIsFarAwayIsNamedInAnRRULRunAlone(t *testing.T) {
 	}{{"rrul_be", 79 * time.Millisecond, false}, {"rrul_be", 90 * time.Millisecond, true}, {"test", 90 * time.Millisecond, false}} {
 		p := one(time.Second, bufferbloat.FlowPlan{Name: "down", Direction: load.Download})
 		p.Name = c.name
-		rec, err := rig{link: lab.Config{RTT: c.rtt}}.run(t, t.Context(), p)
+		rec, err := rig{link: lab.Config{Down: 3_000_000, RTT: c.rtt}}.run(t, t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,5 +349,64 @@ func TestAServerThatIsFarAwayIsNamedInAnRRULRunAlone(t *testing.T) {
 		if far != c.far || far && !strings.Contains(f.Text, "lab is 90") {
 			t.Errorf("%s at %v: got %+v, want one: %t", c.name, c.rtt, f, c.far)
 		}
+	}
+}
+
+func TestFlowsOfOnePlanGoToSeveralHostsByOneClock(t *testing.T) {
+	slow(t)
+	serving, stop := context.WithCancel(t.Context())
+	defer stop()
+	var servers errgroup.Group
+	p := one(2*time.Second,
+		bufferbloat.FlowPlan{Name: "first", Direction: load.Upload, Rate: 2_000_000},
+		bufferbloat.FlowPlan{Name: "second", Direction: load.Upload, Rate: 1_000_000, Server: "b", Start: 500 * time.Millisecond})
+	p.Phases = p.Phases[1:]
+	p.Probes = []bufferbloat.ProbePlan{{Name: "a", Kind: bufferbloat.TCP, Interval: 100 * time.Millisecond, Primary: true},
+		{Name: "b", Kind: bufferbloat.TCP, Interval: 100 * time.Millisecond, Server: "b"}}
+	for i, at := range []string{"127.0.0.1:0", "127.0.0.2:0"} {
+		bound := make(chan netip.AddrPort, 1)
+		servers.Go(func() error {
+			s := netperf.Server{Options: netperf.Options{Ready: func(at []netip.AddrPort) { bound <- at[0] }}}
+			err := s.Serve(serving, host.NewKernel(), netip.MustParseAddrPort(at))
+			if err != nil {
+				close(bound)
+			}
+			return err
+		})
+		a, ok := <-bound
+		if !ok {
+			facility.Missing(t, "loopback-net", servers.Wait().Error())
+		}
+		s := bufferbloat.Server{Host: a.Addr().String(), NetperfPort: a.Port(), IRTTPort: 2112}
+		if i == 0 {
+			p.Server = s
+			continue
+		}
+		s.Name = "b"
+		p.Others = []bufferbloat.Server{s}
+	}
+	rec, err := bufferbloat.Run(t.Context(), p, bufferbloat.RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkInvariants(t, rec)
+	stop()
+	if err := servers.Wait(); err != nil {
+		t.Error(err)
+	}
+	first, second := flow(t, rec, "first"), flow(t, rec, "second")
+	if first.Address != "127.0.0.1" || second.Address != "127.0.0.2" || first.Error != "" || second.Error != "" {
+		t.Errorf("got %+v and %+v", first, second)
+	}
+	if d := second.Result.Due - first.Result.Due; d != 500*time.Millisecond {
+		t.Errorf("the second begins %v after the first, want half a second by the one clock", d)
+	}
+	for _, s := range rec.Probes {
+		if n := slices.IndexFunc(s.Samples, func(s probe.Sample) bool { return s.Outcome.HasRTT() }); n < 0 {
+			t.Errorf("no probe of %s to %s was answered", s.Name, s.Address)
+		}
+	}
+	if len(rec.Paths) != 1 || rec.Paths[0].Address != "127.0.0.2" {
+		t.Errorf("the further paths are %+v", rec.Paths)
 	}
 }

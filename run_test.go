@@ -165,7 +165,24 @@ func checkInvariants(t testing.TB, rec *bufferbloat.Recording) {
 			}
 		}
 	}
+	for _, q := range rec.Others {
+		for i, at := range q.At {
+			if at > rec.Ended || i > 0 && at < q.At[i-1] {
+				t.Errorf("%s has a value at %v, in a run of %v", q.Name, at, rec.Ended)
+			}
+		}
+	}
 	for _, f := range rec.Flows {
+		if i := slices.IndexFunc(rec.Phases, func(p bufferbloat.Phase) bool { return p.Name == f.Phase }); i < 0 {
+			t.Errorf("%s is of phase %q, which there is not", f.Name, f.Phase)
+		} else if p, r := rec.Phases[i], f.Result; r.Flowed && (r.Due < p.Start || r.First < r.Due || r.Stopped > p.End || r.Last > p.End) {
+			t.Errorf("%s, due at %v, has data from %v to %v and stopped at %v, outside its phase %+v", f.Name, r.Due, r.First, r.Last, r.Stopped, p)
+		}
+		for i, p := range f.Points {
+			if p.At < f.Result.Due || p.At > rec.Ended || i > 0 && p.At < f.Points[i-1].At {
+				t.Errorf("%s, due at %v, has a reading at %v", f.Name, f.Result.Due, p.At)
+			}
+		}
 		last := uint64(0)
 		if n := len(f.Points); n > 0 {
 			last = f.Points[n-1].Bytes
