@@ -19,6 +19,7 @@ import (
 func applications() bufferbloat.Plan {
 	p := bufferbloat.Speedtest(bufferbloat.SpeedtestOptions{Server: bufferbloat.Server{Host: lab.Name, NetperfPort: 12865, IRTTPort: 2112}, Idle: 2 * time.Second,
 		Length: 3 * time.Second, Streams: 1, Concurrent: true, Interval: 100 * time.Millisecond, Probe: bufferbloat.ICMP})
+	p.Probes[0].Name = "ping"
 	for _, pr := range []bufferbloat.ProbePlan{
 		{Name: "call", Kind: bufferbloat.IRTT, Interval: 20 * time.Millisecond, Size: 172, DSCP: dscp.EF},
 		{Name: "connections", Kind: bufferbloat.Connect},
@@ -26,7 +27,7 @@ func applications() bufferbloat.Plan {
 		{Name: "handshakes", Kind: bufferbloat.TLS, Interval: 300 * time.Millisecond},
 		{Name: "handshakes by URL", Kind: bufferbloat.TLS, Interval: 300 * time.Millisecond, URL: "https://lab:443/"},
 		{Name: "look-ups", Kind: bufferbloat.DNS},
-		{Name: "other look-ups", Kind: bufferbloat.DNS, Query: "www.example", Target: "192.0.2.2"},
+		{Name: "other look-ups", Kind: bufferbloat.DNS, Query: "www.example", Target: "192.0.2.2:53"},
 		{Name: "fetches", Kind: bufferbloat.Fetch},
 		{Name: "secure fetches", Kind: bufferbloat.Fetch, Interval: 300 * time.Millisecond, URL: "https://lab/bytes/5000"},
 		{Name: "pages", Kind: bufferbloat.Page, Interval: time.Second},
@@ -145,25 +146,42 @@ func TestMarksThatWereChangedAreFound(t *testing.T) {
 		t.Skip("a whole run in virtual time")
 	}
 	p := applications()
-	p.Probes = p.Probes[:2]
+	p.Probes = append(p.Probes[:2], p.Probes[len(p.Probes)-1])
 	rec, err := rig{host: func(h host.Host) host.Host { return bleaching{h} }}.run(t, t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(rec.Findings, func(f bufferbloat.Finding) bool {
-		return f.Code == "mark_bleached" && f.Severity == bufferbloat.Weakens && strings.Contains(f.Text, "irtt probes: sent as EF, and")
+		return f.Code == "mark_bleached" && f.Severity == bufferbloat.Weakens && strings.Contains(f.Text, "call probes: sent as EF, and")
 	}) {
 		t.Errorf("findings %+v, want one about the mark", rec.Findings)
 	}
+	if !slices.ContainsFunc(rec.Findings, func(f bufferbloat.Finding) bool {
+		return f.Code == "ecn_cleared" && f.Severity == bufferbloat.Note && strings.Contains(f.Text, "ect probes: sent as ECT(1), and")
+	}) {
+		t.Errorf("findings %+v, want one about the ECN bits", rec.Findings)
+	}
 }
 
-// bleaching is a host on a path that clears the marks of what comes in over UDP.
+// bleaching is a host on a path that clears the DS bytes of what comes in.
 type bleaching struct{ host.Host }
 
 func (b bleaching) DialUDP(ctx context.Context, to netip.AddrPort, o host.Options) (host.PacketConn, error) {
 	c, err := b.Host.DialUDP(ctx, to, o)
 	return bleached{c}, err
 }
+
+func (b bleaching) DialEcho(ctx context.Context, to netip.Addr, o host.Options) (host.EchoConn, error) {
+	c, err := b.Host.DialEcho(ctx, to, o)
+	return bleachedEcho{c, bleached{c}}, err
+}
+
+type bleachedEcho struct {
+	host.EchoConn
+	clear bleached
+}
+
+func (b bleachedEcho) Receive(to []byte) (host.Datagram, error) { return b.clear.Receive(to) }
 
 type bleached struct{ host.PacketConn }
 

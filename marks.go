@@ -17,12 +17,15 @@ func (r *Recording) judgeMarks() (found []Finding) {
 		if err != nil || len(s.Tally.Marks) == 0 {
 			continue
 		}
-		var all, other, ce uint64
+		var all, other, ce, cleared uint64
 		var as []string
 		for _, m := range s.Tally.Marks {
 			all += m.Count
-			if host.ECNOf(m.DS) == host.CE {
+			switch host.ECNOf(m.DS) {
+			case host.CE:
 				ce += m.Count
+			case host.NotECT:
+				cleared += m.Count
 			}
 			if p := dscp.FromByte(m.DS); p != sent {
 				other += m.Count
@@ -35,6 +38,11 @@ func (r *Recording) judgeMarks() (found []Finding) {
 		if ce > 0 {
 			found = append(found, Finding{Code: "mark_ce", Severity: Note, Text: fmt.Sprintf(
 				"%s probes: %d of %d replies carried CE: a queue on the way marks instead of dropping", s.Name, ce, all)})
+		}
+		// A host that answers an echo repeats the whole byte; an irtt server sets no ECN of its own.
+		if s.Kind == string(ICMP) && s.ECN != "" && cleared > 0 {
+			found = append(found, Finding{Code: "ecn_cleared", Severity: Note, Text: fmt.Sprintf(
+				"%s probes: sent as %s, and %d of %d replies came as Not-ECT: the way up, the way down or the host that answers clears it", s.Name, s.ECN, cleared, all)})
 		}
 	}
 	return found
