@@ -1,7 +1,10 @@
 package bufferbloat
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"bufferbloat/internal/bitrate"
@@ -111,53 +114,85 @@ func iteratedBidirectional() Definition {
 	return d
 }
 
+// rival is one side of a duel: its label by flent's name, and its algorithm of congestion control, "" for the sender's default.
+type rival struct{ label, cc string }
+
+// algorithms is the parameter that puts others in the place of rivals.
+func algorithms(rivals []rival) Parameter {
+	var names []string
+	for _, r := range rivals {
+		names = append(names, r.cc)
+	}
+	return Parameter{Name: "algorithms", Type: Words, Default: strings.Join(names, ","), Help: "congestion control of each side; an empty one is the sender's default"}
+}
+
+// rivals are the sides as the parameter has them: one that is another than usual has its algorithm for a label.
+func (d *draft) rivals(usual []rival) []rival {
+	out := slices.Clone(usual)
+	for i, cc := range get[[]string](d.Values, "algorithms") {
+		switch {
+		case i >= len(out):
+			d.err = fmt.Errorf("%s: parameter algorithms: want at most %d", d.name, len(out))
+		case cc != out[i].cc:
+			out[i] = rival{cmp.Or(cc, "default"), cc}
+		}
+	}
+	return out
+}
+
 // duelPlans set algorithms of congestion control against each other.
 func duelPlans() []Definition {
 	var list []Definition
-	for _, x := range []struct{ name, help, label, cc, cubic string }{
-		{"cubic_bbr", "CUBIC against BBR", "BBR", "bbr", "cubic"},
-		{"cubic_cdg", "CUBIC against CDG", "CDG", "cdg", "cubic"},
-		{"cubic_dctcp", "CUBIC against DCTCP", "dctcp", "dctcp", "cubic"},
-		{"cubic_reno", "CUBIC against Reno", "Reno", "reno", "cubic"},
-		{"cubic_ledbat", "The sender's default against LEDBAT", "Ledbat", "ledbat", ""},
-		{"cubic_westwood", "The sender's default against Westwood", "Westwood", "westwood", ""},
+	for _, x := range []struct {
+		name, help  string
+		first, side rival
+	}{
+		{"cubic_bbr", "CUBIC against BBR", rival{"Cubic", "cubic"}, rival{"BBR", "bbr"}},
+		{"cubic_cdg", "CUBIC against CDG", rival{"Cubic", "cubic"}, rival{"CDG", "cdg"}},
+		{"cubic_dctcp", "CUBIC against DCTCP", rival{"Cubic", "cubic"}, rival{"dctcp", "dctcp"}},
+		{"cubic_reno", "CUBIC against Reno", rival{"Cubic", "cubic"}, rival{"Reno", "reno"}},
+		{"cubic_ledbat", "The sender's default against LEDBAT", rival{"Cubic", ""}, rival{"Ledbat", "ledbat"}},
+		{"cubic_westwood", "The sender's default against Westwood", rival{"Cubic", ""}, rival{"Westwood", "westwood"}},
 	} {
+		usual := []rival{x.first, x.side}
 		list = append(list, define(x.name, x.help+", in two classes each way", func(d *draft) {
 			for _, c := range []class{{"BE", dscp.CS0}, {"CS1", dscp.CS1}} {
-				d.both(" Cubic "+c.label, FlowPlan{DSCP: c.mark, CongestionControl: x.cubic, Group: "Cubic"})
-				d.both(" "+x.label+" "+c.label, FlowPlan{DSCP: c.mark, CongestionControl: x.cc, Group: x.label})
+				for _, r := range d.rivals(usual) {
+					d.both(" "+r.label+" "+c.label, FlowPlan{DSCP: c.mark, CongestionControl: r.cc, Group: r.label})
+				}
 			}
 			d.udp("BE", 0)
 			d.udp("CS1", dscp.CS1)
 			d.udp("CS6", cs6)
 			d.icmp()
-		}))
+		}, algorithms(usual)))
 	}
-	for _, x := range []struct{ name, label, cc string }{{"cdg", "CDG", "cdg"}, {"ledbat", "LEDBAT", "ledbat"}, {"lp", "LP", "lp"}} {
-		list = append(list, define("reno_cubic_westwood_"+x.name, "Reno, CUBIC, Westwood and "+x.label+" together each way", func(d *draft) {
-			for _, c := range [][2]string{{"RENO", "reno"}, {"WESTWOOD", "westwood"}, {"CUBIC", "cubic"}, {x.label, x.cc}} {
-				d.both(" "+c[0], FlowPlan{CongestionControl: c[1]})
+	for _, fourth := range []rival{{"CDG", "cdg"}, {"LEDBAT", "ledbat"}, {"LP", "lp"}} {
+		usual := []rival{{"RENO", "reno"}, {"WESTWOOD", "westwood"}, {"CUBIC", "cubic"}, fourth}
+		list = append(list, define("reno_cubic_westwood_"+fourth.cc, "Reno, CUBIC, Westwood and "+fourth.label+" together each way", func(d *draft) {
+			for _, r := range d.rivals(usual) {
+				d.both(" "+r.label, FlowPlan{CongestionControl: r.cc})
 			}
 			d.classProbes()
-		}))
+		}, algorithms(usual)))
 	}
-	pair := func(names ...string) func(*draft) {
-		return func(d *draft) {
-			for _, cc := range names {
-				d.flow(load.Upload, "TCP "+cc, FlowPlan{CongestionControl: cc})
+	pair := func(name, help string, usual ...rival) Definition {
+		return define(name, help, func(d *draft) {
+			for _, r := range d.rivals(usual) {
+				d.flow(load.Upload, "TCP "+r.label, FlowPlan{CongestionControl: r.cc})
 			}
 			d.icmp()
-		}
+		}, algorithms(usual))
 	}
-	list = append(list,
-		define("cubic_ledbat_1", "1 flow up by CUBIC and 1 by LEDBAT", pair("cubic", "ledbat")),
-		define("ledbat_cubic_1", "1 flow up by LEDBAT and 1 by CUBIC", pair("ledbat", "cubic")))
+	cubic, ledbat := rival{"cubic", "cubic"}, rival{"ledbat", "ledbat"}
+	list = append(list, pair("cubic_ledbat_1", "1 flow up by CUBIC and 1 by LEDBAT", cubic, ledbat),
+		pair("ledbat_cubic_1", "1 flow up by LEDBAT and 1 by CUBIC", ledbat, cubic))
 	return append(list, squares()...)
 }
 
 // pulse is a flow up for a while, counted in leads.
 type pulse struct {
-	name, cc      string
+	rival
 	start, length int // a length of 0 is the plan's, one of whole all the time
 }
 
@@ -165,11 +200,16 @@ const whole = -1
 
 // squares are square waves: flows that come and go.
 func squares() []Definition {
-	wave := func(pulses ...pulse) func(*draft) {
-		return func(d *draft) {
+	wave := func(name, help string, pulses ...pulse) Definition {
+		var usual []rival
+		for _, p := range pulses {
+			usual = append(usual, p.rival)
+		}
+		return define(name, help, func(d *draft) {
 			d.through = true
-			for _, p := range pulses {
-				f := FlowPlan{CongestionControl: p.cc, Start: time.Duration(p.start) * d.lead, Length: d.length}
+			for i, r := range d.rivals(usual) {
+				p := pulses[i]
+				f := FlowPlan{CongestionControl: r.cc, Start: time.Duration(p.start) * d.lead, Length: d.length}
 				switch p.length {
 				case 0:
 				case whole:
@@ -177,18 +217,19 @@ func squares() []Definition {
 				default:
 					f.Length = time.Duration(p.length) * d.lead
 				}
-				d.flow(load.Upload, "TCP "+p.name, f)
+				d.flow(load.Upload, "TCP "+r.label, f)
 			}
-		}
+		}, spacing(), algorithms(usual))
 	}
 	return []Definition{
-		define("tcp_2up_square", "1 flow up by CUBIC, and for short times a second by CUBIC, Reno and Westwood",
-			wave(pulse{"cubic", "cubic", 0, whole}, pulse{"cubic 2", "cubic", 1, 1}, pulse{"reno", "reno", 3, 1}, pulse{"westwood", "westwood", 5, 1}), spacing()),
-		define("tcp_2up_square_westwood", "1 flow up by Westwood, and for short times a second by CUBIC, Reno and Westwood",
-			wave(pulse{"westwood baseline", "westwood", 0, whole}, pulse{"cubic 2", "cubic", 1, 1}, pulse{"reno", "reno", 3, 1},
-				pulse{"westwood", "westwood", 5, 1}), spacing()),
-		define("tcp_4up_squarewave", "2 flows up by BBR and 2 by CUBIC, one after the other",
-			wave(pulse{"bbr 1", "bbr", 0, 0}, pulse{"cubic 2", "cubic", 1, 0}, pulse{"bbr 4", "bbr", 3, 0}, pulse{"cubic 3", "cubic", 5, 0}), spacing()),
+		wave("tcp_2up_square", "1 flow up by CUBIC, and for short times a second by CUBIC, Reno and Westwood",
+			pulse{rival{"cubic", "cubic"}, 0, whole}, pulse{rival{"cubic 2", "cubic"}, 1, 1}, pulse{rival{"reno", "reno"}, 3, 1},
+			pulse{rival{"westwood", "westwood"}, 5, 1}),
+		wave("tcp_2up_square_westwood", "1 flow up by Westwood, and for short times a second by CUBIC, Reno and Westwood",
+			pulse{rival{"westwood baseline", "westwood"}, 0, whole}, pulse{rival{"cubic 2", "cubic"}, 1, 1}, pulse{rival{"reno", "reno"}, 3, 1},
+			pulse{rival{"westwood", "westwood"}, 5, 1}),
+		wave("tcp_4up_squarewave", "2 flows up by BBR and 2 by CUBIC, one after the other",
+			pulse{rival{"bbr 1", "bbr"}, 0, 0}, pulse{rival{"cubic 2", "cubic"}, 1, 0}, pulse{rival{"bbr 4", "bbr"}, 3, 0}, pulse{rival{"cubic 3", "cubic"}, 5, 0}),
 	}
 }
 
