@@ -89,6 +89,8 @@ func (t *test) await(ctx context.Context, full <-chan struct{}) error {
 	select {
 	case <-full:
 		return nil
+	case <-t.ended:
+		return errors.New("the client ends the test before it has begun")
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
