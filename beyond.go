@@ -10,10 +10,10 @@ import (
 
 // beyond says what of a plan Run can't carry out, or returns nil. It keeps a flow that would run otherwise than planned from looking like a measurement.
 func (p *Plan) beyond() error {
-	var errs []error
+	var cannot []string
 	can := func(ok bool, format string, args ...any) {
 		if !ok {
-			errs = append(errs, fmt.Errorf(format+" can't be carried out", args...))
+			cannot = append(cannot, fmt.Sprintf(format+" can't be carried out", args...))
 		}
 	}
 	for _, ph := range p.Phases {
@@ -26,5 +26,8 @@ func (p *Plan) beyond() error {
 		can(slices.Contains(kinds, pr.Kind), "probe %q: kind %s", pr.Name, pr.Kind)
 		can(pr.Size == 0 || pr.Kind == IRTT || pr.Kind == TCPRR || pr.Kind == UDPRR, "probe %q: a size", pr.Name)
 	}
-	return errors.Join(errs...)
+	if len(cannot) == 0 {
+		return nil
+	}
+	return errors.New(brief(cannot))
 }

@@ -59,6 +59,25 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
+// Text is a line for people: who the server is, and where; or why it can't be used.
+func (p *Path) Text() string {
+	name := quoteOdd(p.Host)
+	if p.Name != "" {
+		name += " (server " + quoteOdd(p.Name) + ")"
+	}
+	if p.Error != "" {
+		return fmt.Sprintf("%s can't be used: %s", name, p.Error)
+	}
+	out := fmt.Sprintf("%s is %s, %s", name, p.Address, p.Family)
+	if p.Server != "" {
+		out += ", " + quoteOdd(p.Server)
+	}
+	if p.Setup > 0 {
+		out += fmt.Sprintf(", TCP handshake in %v", p.Setup.Round(10*time.Microsecond))
+	}
+	return out
+}
+
 // many is how many flows that are alike are told in one place, because a line each would hide the plan.
 const many = 13
 

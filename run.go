@@ -29,6 +29,8 @@ type RunOptions struct {
 	LabCounts   func() *LabCounts // what Lab has counted, asked once when flows and probes have ended; nil, or a nil result, for nothing
 	Doubts      func() []Finding  // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
 	Watch       []Watch           // what is read beside flows and probes
+	// Reached is called once, with all servers as the run found them, before anything but the look at them is sent; nil for none.
+	Reached func([]Path)
 	// Progress is called when a phase begins and ends and each ProgressEvery (0 is each second), Event with all that happens, these included. Both are
 	// called from one goroutine at a time and must be quick, since probes and flows may wait for them; nil for none.
 	Progress      func(Progress)
@@ -55,6 +57,9 @@ func Run(ctx context.Context, plan Plan, o RunOptions) (*Recording, error) {
 	}
 	if err := r.reach(ctx); err != nil {
 		return nil, err
+	}
+	if o.Reached != nil {
+		o.Reached(append([]Path{r.path(r.peers[0])}, r.paths()...))
 	}
 	probes, err := r.openProbes(ctx)
 	if err != nil {

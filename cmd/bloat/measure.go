@@ -168,8 +168,18 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 			return err
 		}
 	}
+	announced = announced && f.progress != noProgress
 	if announced {
 		fmt.Fprint(a.stderr, plan.String())
+		o.Reached = func(paths []bufferbloat.Path) {
+			var said []string
+			for i := range paths {
+				if text := paths[i].Text(); !slices.Contains(said, text) {
+					said = append(said, text)
+					fmt.Fprintf(a.stderr, "  %s\n", report.Printable(text))
+				}
+			}
+		}
 	}
 	followed, err := a.follow(ctx, f, &plan, &o, announced)
 	if err != nil {
