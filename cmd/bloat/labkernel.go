@@ -19,11 +19,13 @@ import (
 
 	"bufferbloat"
 	"bufferbloat/internal/host"
+	"bufferbloat/servers/dns"
 	"bufferbloat/servers/irtt"
 	"bufferbloat/servers/lab"
 	"bufferbloat/servers/lab/kernel"
 	"bufferbloat/servers/lab/link"
 	"bufferbloat/servers/netperf"
+	"bufferbloat/servers/web"
 )
 
 // A lab of the kernel's own TCP is this program four times over, with the same command line: outside, where the user started it; at the
@@ -166,9 +168,13 @@ func (a *app) serveLab(ctx context.Context, netperfPort, irttPort, iperf3Port ui
 		return list
 	}
 	var waiting sync.WaitGroup
-	waiting.Add(2)
+	waiting.Add(4)
 	ready := func([]netip.AddrPort) { waiting.Done() }
 	group, ctx := errgroup.WithContext(ctx)
+	apps := appFlags{dns: dns.Port, http: web.Port}
+	if err := apps.serve(ctx, group, h, at, func(string) func([]netip.AddrPort) { return ready }); err != nil {
+		return err
+	}
 	group.Go(func() error {
 		s := netperf.Server{Options: netperf.Options{Version: a.version, MaxTests: bufferbloat.MaxFlows, MaxTestsPerAddress: bufferbloat.MaxFlows, Ready: ready}}
 		return s.Serve(ctx, h, at(netperfPort)...)
