@@ -255,6 +255,9 @@ func (n *netperfRun) transactions(ctx context.Context) (netperfFigures, error) {
 	o := netperf.TransactionOptions{Kind: n.kind(), Length: n.length, Count: n.units, RequestSize: n.requestSize, ResponseSize: n.responseSize,
 		Burst: n.burst, Timeout: n.timeout, Wait: n.patience(), DSCP: code(n.localDS), ServerDSCP: code(n.remoteDS), CongestionControl: n.localCC,
 		ServerCongestionControl: n.remoteCC, DataPort: n.dataPort}
+	if o.Kind == netperf.UDPRR {
+		o.CongestionControl, o.ServerCongestionControl = "", "" // which flent gives to all of its tests, and datagrams have none
+	}
 	t := n.client.NewTransactions(o)
 	if err := t.Open(ctx); err != nil {
 		return netperfFigures{}, err
