@@ -61,7 +61,7 @@ func (r *Recording) judgeFlows(stopped string) (found []Finding) {
 		}
 		for _, d := range []load.Direction{load.Download, load.Upload} {
 			var all, failed int
-			var errs, warnings []string
+			var errs, warnings alike
 			for _, f := range r.Flows {
 				if f.Phase != ph.Name || f.Direction != d {
 					continue
@@ -69,22 +69,22 @@ func (r *Recording) judgeFlows(stopped string) (found []Finding) {
 				all++
 				if f.Error != "" && f.Error != stopped {
 					failed++
-					errs = addOnce(errs, f.Error)
+					errs.add(f.Error)
 				}
 				if f.Result.Warning != "" {
-					warnings = addOnce(warnings, f.Result.Warning)
+					warnings.add(f.Result.Warning)
 				}
 			}
 			switch {
 			case failed == 0:
 			case failed == all:
-				found = append(found, Finding{"load_failed", Voids, ph.Name, fmt.Sprintf("%v: none of the %d streams ran to its end: %s", d, all, brief(errs))})
+				found = append(found, Finding{"load_failed", Voids, ph.Name, fmt.Sprintf("%v: none of the %d streams ran to its end: %s", d, all, errs.brief())})
 			default:
 				found = append(found, Finding{"streams_missing", Weakens, ph.Name,
-					fmt.Sprintf("%v: %d of %d streams ran to their end: %s", d, all-failed, all, brief(errs))})
+					fmt.Sprintf("%v: %d of %d streams ran to their end: %s", d, all-failed, all, errs.brief())})
 			}
-			if len(warnings) > 0 {
-				found = append(found, Finding{"flow_warning", Weakens, ph.Name, fmt.Sprintf("%v: %s", d, brief(warnings))})
+			if len(warnings.first) > 0 {
+				found = append(found, Finding{"flow_warning", Weakens, ph.Name, fmt.Sprintf("%v: %s", d, warnings.brief())})
 			}
 		}
 	}
@@ -188,6 +188,53 @@ func (r *Recording) asked(s ProbeSeries) string {
 		}
 	}
 	return ""
+}
+
+// alike are texts of which those that differ in their numbers alone are told once, by the first.
+type alike struct {
+	first []string
+	count map[string]int // by the text without its digits
+}
+
+func (a *alike) add(s string) {
+	if a.count == nil {
+		a.count = map[string]int{}
+	}
+	if key := withoutDigits(s); a.count[key] == 0 {
+		a.first = append(a.first, s)
+	}
+	a.count[withoutDigits(s)]++
+}
+
+func (a *alike) brief() string {
+	told := make([]string, len(a.first))
+	for i, s := range a.first {
+		told[i] = s
+		if n := a.count[withoutDigits(s)]; n > 1 && strings.ContainsFunc(s, isDigit) {
+			told[i] += fmt.Sprintf(" (%d alike)", n)
+		}
+	}
+	return brief(told)
+}
+
+func isDigit(c rune) bool { return c >= '0' && c <= '9' || c == '.' }
+
+// withoutDigits is a text without its numbers, and the units that go with their size.
+func withoutDigits(s string) string {
+	var b strings.Builder
+	digits := false
+	for _, c := range s {
+		switch {
+		case isDigit(c):
+			digits = true
+			continue
+		case digits && strings.ContainsRune("mµns", c): // 5.1s or 510.3ms
+			continue
+		}
+		digits = false
+		b.WriteRune(c)
+	}
+	return b.String()
 }
 
 func addOnce(list []string, s string) []string {

@@ -280,6 +280,9 @@ func (r *run) checkCongestionControl(ctx context.Context) error {
 				_ = l.Close()
 				continue
 			}
+			if inner := errors.Unwrap(err); inner != nil {
+				err = inner // without the address, which says nothing here
+			}
 			errs = append(errs, fmt.Errorf("flow %q can't run: %w", f.Name, err))
 		}
 	}
