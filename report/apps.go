@@ -18,5 +18,10 @@ func (r *Result) writeApps(table func(head []string, rows [][]string) error, lin
 	for i := range r.PageScores {
 		line(r.PageScores[i].text())
 	}
+	for i := range r.RRUL {
+		for _, text := range r.RRUL[i].text() {
+			line(text)
+		}
+	}
 	return nil
 }

@@ -44,7 +44,9 @@ type document struct {
 	Probes     []probeDoc             `json:"probes"`
 	Others     []otherDoc             `json:"others,omitempty"` // only where its source measured more
 	PageScores []PageScore            `json:"page_scores,omitempty"`
+	RRUL       []RRULScore            `json:"rrul,omitempty"`
 	Hops       []Hop                  `json:"hops,omitempty"`
+	Directions []Direction            `json:"directions,omitempty"`
 	Plain      *string                `json:"plain,omitempty"`
 	Grades     []gradeDoc             `json:"grades,omitempty"`
 	Findings   []bufferbloat.Finding  `json:"findings"`
@@ -287,7 +289,7 @@ func text(s string) *string { return value(s, s != "") }
 func (r *Result) document() *document {
 	d := &document{Schema: Schema, Version: r.Version, Command: r.Plan.Name, Status: r.Status(), Error: text(r.Cause()),
 		Length: value(r.Length, r.Length > 0), Stopped: text(r.Stopped), Truncated: r.Truncated, Rules: rules(),
-		Summary: r.summary(), Plain: text(r.Plain()), PageScores: r.PageScores, Hops: r.Hops,
+		Summary: r.summary(), Plain: text(r.Plain()), PageScores: r.PageScores, RRUL: r.RRUL, Hops: r.Hops, Directions: r.Directions,
 		Phases: []phaseDoc{}, Induced: []inducedDoc{}, Probes: []probeDoc{}, Findings: r.Findings}
 	if !r.Started.IsZero() {
 		d.Started = text(r.Started.Format(time.RFC3339Nano))

@@ -40,7 +40,9 @@ type Result struct {
 	Induced    []Induced   // one for each load phase, for the primary series
 	Others     []Other     // what else its source measured
 	PageScores []PageScore // one for each load phase and series of pages
+	RRUL       []RRULScore // one for each load phase of an RRUL workload
 	Hops       []Hop       // for each load phase, the routers that were probed and the server, nearest first
+	Directions []Direction // for each load phase, the series that tell the directions apart
 	Grades     []Grade     // by the schemes that the program asked for; New gives none
 	Findings   []bufferbloat.Finding
 	// Improved compares the run with an earlier one; nil where the program did not ask for it.
@@ -241,7 +243,8 @@ func New(rec *bufferbloat.Recording) *Result {
 	}
 	others.Wait()
 	r.induce(src)
-	r.PageScores, r.Hops = r.pageScores(rec), r.hops(rec)
+	r.PageScores, r.Hops, r.Directions = r.pageScores(rec), r.hops(rec), r.directions(rec)
+	r.RRUL = r.rrulScores()
 	r.derive(rec)
 	return r
 }
