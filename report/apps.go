@@ -1,27 +1,39 @@
 package report
 
-// writeApps prints the tables of calls and routers and the scores of pages, where there are any.
-func (r *Result) writeApps(table func(head []string, rows [][]string) error, line func(string)) error {
-	if rows := r.voiceRows(); len(rows) > 0 {
-		if err := table(voiceColumns(), rows); err != nil {
-			return err
+// appTables are the tables of directions, calls and routers, each with its head first; none that is empty.
+func (r *Result) appTables() (tables [][][]string) {
+	for _, t := range []struct {
+		head []string
+		rows [][]string
+	}{{directionColumns(), r.directionRows()}, {voiceColumns(), r.voiceRows()}, {hopColumns(), r.hopRows()}} {
+		if len(t.rows) > 0 {
+			tables = append(tables, append([][]string{t.head}, t.rows...))
 		}
 	}
-	if rows := r.hopRows(); len(rows) > 0 {
-		if err := table(hopColumns(), rows); err != nil {
-			return err
-		}
-	}
-	for _, text := range r.queueTexts() {
-		line(text)
-	}
+	return tables
+}
+
+// appLines say where queues are, how pages fare and what RRUL makes of it, a line each.
+func (r *Result) appLines() []string {
+	lines := r.queueTexts()
 	for i := range r.PageScores {
-		line(r.PageScores[i].text())
+		lines = append(lines, r.PageScores[i].text())
 	}
 	for i := range r.RRUL {
-		for _, text := range r.RRUL[i].text() {
-			line(text)
+		lines = append(lines, r.RRUL[i].text()...)
+	}
+	return lines
+}
+
+// writeApps prints both.
+func (r *Result) writeApps(table func(head []string, rows [][]string) error, line func(string)) error {
+	for _, t := range r.appTables() {
+		if err := table(t[0], t[1:]); err != nil {
+			return err
 		}
+	}
+	for _, text := range r.appLines() {
+		line(text)
 	}
 	return nil
 }

@@ -205,6 +205,31 @@ func TestTheQueueIsWhereTheDelayGrows(t *testing.T) {
 	}
 }
 
+func TestTheDirectionOfTheQueueIsTold(t *testing.T) {
+	rec := appsRun()
+	d := New(rec).Directions
+	if len(d) != 1 || d[0].Series != "call" || *d[0].Up != 80*msec || *d[0].Down != 0 || d[0].Drift != nil || d[0].Doubt || d[0].N != 983 {
+		t.Errorf("got %+v", d)
+	}
+	// A baseline after the load, by a clock that has moved by 9 ms since.
+	rec.Plan.Phases = append(rec.Plan.Phases, bufferbloat.PhasePlan{Name: "after", Kind: bufferbloat.After, Length: second})
+	rec.Phases = append(rec.Phases, bufferbloat.Phase{Name: "after", Kind: bufferbloat.After, Start: 20 * second, End: 21 * second, From: 20 * second, To: 21 * second})
+	s := &rec.Probes[0]
+	for n := range 100 {
+		at := 20*second + time.Duration(n)*10*msec
+		s.Samples = append(s.Samples, probe.Sample{Seq: uint64(2000 + n), Due: at, Sent: at, Outcome: probe.Received, RTT: 40 * msec, Up: 5*second + 31*msec, Down: 9*msec - 5*second, HasOneWay: true})
+	}
+	if d := New(rec).Directions[0]; d.Drift == nil || *d.Drift != 9*msec || !d.Doubt {
+		t.Errorf("with a clock that drifts: %+v", d)
+	}
+	for i := range s.Samples {
+		s.Samples[i].HasOneWay = s.Samples[i].Sent < 10*second
+	}
+	if d := New(rec).Directions[0]; d.Up != nil || d.Reason != "no packet under the load tells" {
+		t.Errorf("without delays under load: %+v", d)
+	}
+}
+
 func TestWhatApplicationsSayIsPrintedAndReadBack(t *testing.T) {
 	r := New(appsRun())
 	var table, text, doc, again bytes.Buffer
@@ -220,7 +245,7 @@ func TestWhatApplicationsSayIsPrintedAndReadBack(t *testing.T) {
 		}
 	}
 	validate(t, doc.Bytes())
-	for _, want := range []string{`"marks": [`, `"page_scores": [`, `"hops": [`, `"voice": [`} {
+	for _, want := range []string{`"marks": [`, `"page_scores": [`, `"hops": [`, `"voice": [`, `"directions": [`} {
 		if !strings.Contains(doc.String(), want) {
 			t.Errorf("JSON without %s", want)
 		}

@@ -8,12 +8,14 @@ import (
 
 // Page is what a result says, in pieces for somebody else to lay out. All texts are printable; none is escaped for any markup.
 type Page struct {
-	Summary  string     // what was measured, against whom, when
-	Plain    string     // a sentence for everyone, "" where there is none
-	Top      []string   // what a reader must know before the figures
-	Head     []string   // of the table; from the third column on it has numbers
-	Rows     [][]string // as in WriteTable
-	Others   [][]string // a second table, its head first, of what else a source measured; nil for none
+	Summary  string       // what was measured, against whom, when
+	Plain    string       // a sentence for everyone, "" where there is none
+	Top      []string     // what a reader must know before the figures
+	Head     []string     // of the table; from the third column on it has numbers
+	Rows     [][]string   // as in WriteTable
+	Others   [][]string   // a second table, its head first, of what else a source measured; nil for none
+	Further  [][][]string // tables of directions, calls and routers, each with its head first
+	Lines    []string     // where queues are, and how pages fare
 	Induced  [][2]string
 	Findings []PageFinding
 }
@@ -38,6 +40,7 @@ func (r *Result) Page() Page {
 	if len(r.shownOthers()) > 0 {
 		p.Others = append([][]string{otherColumns()}, r.otherRows()...)
 	}
+	p.Further, p.Lines = r.appTables(), r.appLines()
 	for _, f := range r.Findings {
 		p.Findings = append(p.Findings, PageFinding{bufferbloat.Severity(printable(string(f.Severity))), findingText(f)})
 	}
