@@ -20,6 +20,7 @@ type Blocks struct {
 	Size  int             // bytes of a block; with a Rate, of a write at most
 	Rate  bitrate.Bitrate // 0 is no limit
 	Burst int             // blocks between two looks at the pace, with Claim; 0 means 1
+	Limit uint64          // end after this many bytes, without Claim; 0 is no limit
 	// Claim is asked for leave before each block. Once it says no, sending is over. Several senders may share one. nil gives leave always.
 	Claim func() bool
 	Until time.Time     // end at this time of the host's clock; the zero time is no bound
@@ -33,7 +34,7 @@ const maxDebt = 100 * time.Millisecond
 // End is Full where Claim said no.
 func Send(ctx context.Context, clock host.Clock, c net.Conn, n *pump.Counter, b Blocks) (pump.Outcome, error) {
 	if b.Claim == nil {
-		o := pump.Options{Until: b.Until, Idle: b.Idle, Rate: b.Rate}
+		o := pump.Options{Until: b.Until, Idle: b.Idle, Rate: b.Rate, Limit: b.Limit}
 		if b.Rate > 0 {
 			o.Size = min(b.Size, pump.ChunkSize)
 		}
@@ -93,7 +94,7 @@ type Datagrams struct {
 	Size  int             // bytes of payload, which is what Rate counts
 	Rate  bitrate.Bitrate // more than 0
 	Burst int             // datagrams that are due at once; 0 means 1
-	Claim func() bool     // as in Blocks
+	Limit uint64          // end after this many were sent; 0 is no limit
 	Until time.Time       // must be set
 }
 
@@ -105,7 +106,7 @@ type Sent struct {
 	Lateness time.Duration // the most that one left behind its time
 	First    time.Time     // and Last: when the first and the last one left; zero where none did
 	Last     time.Time
-	Full     bool // Claim said no
+	Full     bool // as many as the Limit
 }
 
 // maxBurst is how late a datagram may leave, where it is more than the time to the next: what is later is left out, so that the load
@@ -138,7 +139,7 @@ func SendDatagrams(ctx context.Context, clock host.Clock, d Datagrams, send func
 			out.Skipped++
 			continue
 		}
-		if d.Claim != nil && !d.Claim() {
+		if d.Limit > 0 && out.Sent == d.Limit {
 			out.Full = true
 			return out, nil
 		}

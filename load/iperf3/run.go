@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"bufferbloat/internal/host"
@@ -48,6 +47,7 @@ type running struct {
 	server  *wire.Results // nil where they did not come
 	report  [][]wire.Span // the server's, of each stream; nil where there is none
 	failure error         // why the test is not whole
+	reached bool          // the downloads together have had all that they were to have
 	doubts  []string      // about all flows
 }
 
@@ -268,6 +268,7 @@ func (r *running) stopWhenReached(ctx context.Context, stop context.CancelCauseF
 			}
 		}
 		if got >= want+r.omittedBytes() {
+			r.reached = true
 			stop(errReached)
 			return
 		}
@@ -385,24 +386,13 @@ func (r *running) used() usage {
 	return u
 }
 
-// budget is what all senders of a test may still send together, in blocks.
-type budget struct{ left atomic.Int64 }
-
-// claim takes one block.
-func (b *budget) claim() bool { return b.left.Add(-1) >= 0 }
-
-// claims returns the leave that senders have to ask for, nil where there is no limit.
-func (r *running) claims() func() bool {
-	blocks := r.o.Blocks
-	if r.o.Bytes > 0 {
-		blocks = (r.o.Bytes + uint64(r.o.Size) - 1) / uint64(r.o.Size)
+// share is what each upload sends at most, in bytes: an even part of what all are to send together, so that each has its own end; 0 is no limit.
+func (o TestOptions) share() uint64 {
+	n := uint64(max(1, o.Uploads))
+	if o.Bytes > 0 {
+		return (o.Bytes + n - 1) / n
 	}
-	if blocks == 0 {
-		return nil
-	}
-	b := new(budget)
-	b.left.Store(int64(min(blocks, 1<<62)))
-	return b.claim
+	return (o.Blocks + n - 1) / n * uint64(o.Size)
 }
 
 // remote is where streams go: to the control connection's own remote address, since a second look-up of the name could lead elsewhere.

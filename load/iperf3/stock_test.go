@@ -3,21 +3,65 @@ package iperf3
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"bufferbloat/internal/bitrate"
+	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/facility"
 	"bufferbloat/internal/host"
+	wire "bufferbloat/internal/wire/iperf3"
 	"bufferbloat/load"
 )
 
-// stock starts Debian's iperf3 as a server on loopback and returns its address.
-func stock(t *testing.T, args ...string) netip.AddrPort {
+// stock is Debian's iperf3 as a server on loopback.
+type stock struct {
+	at  netip.AddrPort
+	out *output
+	cmd *exec.Cmd
+}
+
+// output keeps what a program prints, and tells when a server says that it listens.
+type output struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	ready chan struct{}
+	said  bool
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Write(b)
+	if !o.said && bytes.Contains(o.text.Bytes(), []byte("Server listening")) {
+		o.said = true
+		close(o.ready)
+	}
+	return len(b), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// startStock starts a server that ends with the test. With -1 and -J it prints its side of one test, and says nothing before that.
+func startStock(t testing.TB, args ...string) stock {
 	t.Helper()
 	path, err := exec.LookPath("iperf3")
 	if err != nil {
@@ -29,92 +73,193 @@ func stock(t *testing.T, args ...string) netip.AddrPort {
 	}
 	at := l.Addr().(*net.TCPAddr).AddrPort()
 	l.Close()
-	cmd := exec.Command(path, append([]string{"-s", "-B", "127.0.0.1", "-p", strconv.Itoa(int(at.Port())), "--forceflush"}, args...)...)
-	out := &started{ready: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
+	s := stock{at: at, out: &output{ready: make(chan struct{})}}
+	s.cmd = exec.Command(path, append([]string{"-s", "-B", "127.0.0.1", "-p", strconv.Itoa(int(at.Port())), "--forceflush"}, args...)...)
+	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
+	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(func() { _ = s.cmd.Process.Kill(); _ = s.cmd.Wait() })
+	if strings.Contains(strings.Join(args, " "), "-J") {
+		for range 400 {
+			conn, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(at)) // taken once the server has it
+			if err != nil {
+				return s
+			}
+			conn.Close()
+			time.Sleep(5 * time.Millisecond) // it tells nobody when it listens
+		}
+		t.Fatal("iperf3 -s -J does not begin to listen")
+	}
 	select {
-	case <-out.ready:
-	case <-time.After(10 * time.Second):
-		t.Fatal("iperf3 -s does not begin to listen")
+	case <-s.out.ready:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("iperf3 -s does not begin to listen: %s", s.out)
 	}
-	return at
+	return s
 }
 
-// started tells when iperf3 says that it listens.
-type started struct {
-	seen  bytes.Buffer
-	ready chan struct{}
-	said  bool
+// runFlows runs all flows of a test and returns their results, uploads first.
+func runFlows(ctx context.Context, test *Test) ([]load.Result, []error) {
+	flows := test.flows
+	results, errs := make([]load.Result, len(flows)), make([]error, len(flows))
+	var group sync.WaitGroup
+	for i, f := range flows {
+		group.Go(func() { results[i], errs[i] = f.Run(ctx) })
+	}
+	group.Wait()
+	return results, errs
 }
 
-func (s *started) Write(b []byte) (int, error) {
-	if s.seen.Len() < 1<<20 {
-		s.seen.Write(b)
-	}
-	if !s.said && bytes.Contains(s.seen.Bytes(), []byte("Server listening")) {
-		s.said = true
-		close(s.ready)
-	}
-	return len(b), nil
-}
-
-// runAll runs all flows of a test and returns their results, uploads first.
-func runAll(t *testing.T, ctx context.Context, test *Test) []load.Result {
+// runAll is runFlows where nothing may fail.
+func runAll(t testing.TB, ctx context.Context, test *Test) []load.Result {
 	t.Helper()
 	results, errs := runFlows(ctx, test)
 	for i, err := range errs {
 		if err != nil {
-			t.Fatalf("flow %d: %v; result %+v", i, err, results[i])
+			t.Errorf("%+v: flow %d: %v; result %+v", test.o, i, err, results[i])
 		}
 	}
 	return results
 }
 
-func runFlows(ctx context.Context, test *Test) ([]load.Result, []error) {
-	flows := test.flows
-	results, errs := make([]load.Result, len(flows)), make([]error, len(flows))
-	done := make(chan int, len(flows))
-	for i, f := range flows {
-		go func() { results[i], errs[i] = f.Run(ctx); done <- i }()
+// TestStockServers runs our client against Debian's iperf3, which prints what it saw: both must have counted the same.
+func TestStockServers(t *testing.T) {
+	const rate = 8 * bitrate.Mbit
+	var group sync.WaitGroup
+	for _, o := range []TestOptions{
+		{Downloads: 1, Length: time.Second, Rate: rate}, {Uploads: 1, Length: time.Second, Rate: rate},
+		{Uploads: 1, Downloads: 1, Length: time.Second, Rate: rate}, {Uploads: 2, Downloads: 2, Length: time.Second, Rate: rate},
+		{Downloads: 4, Length: time.Second, Rate: rate}, {Uploads: 4, Length: time.Second, Rate: rate},
+		{UDP: true, Downloads: 1, Length: time.Second, Rate: rate}, {UDP: true, Uploads: 1, Length: time.Second, Rate: rate},
+		{UDP: true, Uploads: 1, Downloads: 1, Length: time.Second, Rate: rate}, {UDP: true, Uploads: 3, Length: time.Second, Rate: rate, WideCounters: true},
+		{UDP: true, Downloads: 1, Blocks: 100, Rate: rate}, {UDP: true, Uploads: 1, Bytes: 120_000, Rate: rate},
+		{Uploads: 1, Bytes: 2 << 20}, {Downloads: 1, Bytes: 2 << 20}, {Uploads: 2, Blocks: 40}, {Downloads: 2, Blocks: 40},
+		{Uploads: 1, Length: time.Second, Omit: time.Second, Rate: rate}, {Downloads: 1, Length: time.Second, Omit: time.Second, Rate: rate},
+		{Downloads: 1, Length: time.Second, Rate: rate, DSCP: dscp.EF, CongestionControl: "reno", Window: 100 << 10},
+		{Uploads: 1, Length: time.Second, Rate: rate, KernelPacing: true, DSCP: dscp.CS1, CongestionControl: "reno"},
+	} {
+		s := startStock(t, "-1", "-J")
+		group.Go(func() { compare(t, s, o) })
 	}
-	for range flows {
-		<-done
-	}
-	return results, errs
+	group.Wait()
 }
 
-func TestStockServers(t *testing.T) {
-	at := stock(t)
-	c := &Client{Host: host.NewKernel(), Addr: at}
-	const rate = 40 * bitrate.Mbit
-	for _, tt := range []struct {
-		name string
-		o    TestOptions
-	}{
-		{"download", TestOptions{Downloads: 1, Length: 2 * time.Second, Rate: rate}},
-		{"upload", TestOptions{Uploads: 1, Length: 2 * time.Second, Rate: rate}},
-		{"both ways, two each", TestOptions{Uploads: 2, Downloads: 2, Length: time.Second, Rate: rate}},
-		{"UDP download", TestOptions{UDP: true, Downloads: 1, Length: 2 * time.Second, Rate: rate}},
-		{"UDP upload", TestOptions{UDP: true, Uploads: 1, Length: 2 * time.Second, Rate: rate}},
-		{"UDP both", TestOptions{UDP: true, Uploads: 1, Downloads: 1, Length: 2 * time.Second, Rate: rate}},
-		{"bytes up", TestOptions{Uploads: 1, Bytes: 10 << 20}},
-		{"bytes down", TestOptions{Downloads: 1, Bytes: 10 << 20}},
-		{"omit up", TestOptions{Uploads: 1, Length: time.Second, Omit: time.Second, Rate: rate}},
-		{"omit down", TestOptions{Downloads: 1, Length: time.Second, Omit: time.Second, Rate: rate}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			test := c.NewTest(tt.o)
-			for _, r := range runAll(t, t.Context(), test) {
-				t.Logf("%+v", r)
-				t.Logf("%.3f Mbit/s %v", bitrate.Of(r.Bytes, r.Duration()).Mbps(), r.Duration())
-				if r.Datagrams != nil {
-					t.Logf("%+v", *r.Datagrams)
-				}
+// printed is a part of what iperf3 -s -J prints of a test.
+type printed struct {
+	Error string
+	End   struct {
+		Streams []struct {
+			Sender, Receiver struct{ Bytes uint64 }
+			UDP              struct {
+				Packets uint64
+				Lost    uint64 `json:"lost_packets"`
 			}
-		})
+		}
+		ReceiverCongestion string `json:"receiver_tcp_congestion"`
+		SenderCongestion   string `json:"sender_tcp_congestion"`
+	}
+}
+
+func compare(t *testing.T, s stock, o TestOptions) {
+	c := &Client{Host: host.NewKernel(), Addr: s.at}
+	test := c.NewTest(o)
+	results := runAll(t, t.Context(), test)
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("%+v: the server ends with %v", o, err)
+	}
+	var p printed
+	if err := json.Unmarshal([]byte(s.out.String()), &p); err != nil || p.Error != "" || len(p.End.Streams) != len(results) {
+		t.Errorf("%+v: the server prints %q, %v: %s", o, p.Error, err, s.out)
+		return
+	}
+	for i, r := range results {
+		theirs := p.End.Streams[i]
+		up := test.flows[i].direction == load.Upload
+		switch {
+		case up && r.CountedBy != load.CountedByServer, !up && r.CountedBy != load.CountedByReads:
+			t.Errorf("%+v: flow %d is counted by %v", o, i, r.CountedBy)
+		case up && !o.UDP && r.Bytes != theirs.Receiver.Bytes:
+			t.Errorf("%+v: flow %d: %d bytes, and the server counts %d", o, i, r.Bytes, theirs.Receiver.Bytes)
+		case up && o.UDP && r.Datagrams.Received+r.Datagrams.Lost != theirs.UDP.Packets: // its print has no bytes
+			t.Errorf("%+v: flow %d: %+v, and the server counts %+v", o, i, *r.Datagrams, theirs.UDP)
+		case !up && !o.UDP && (r.ServerBytes != theirs.Sender.Bytes || r.Bytes > r.ServerBytes && o.Omit == 0):
+			t.Errorf("%+v: flow %d: %d bytes of %d, and the server has sent %d", o, i, r.Bytes, r.ServerBytes, theirs.Sender.Bytes)
+		}
+		if want := o.Bytes + o.Blocks*uint64(test.o.Size); want > 0 && !o.UDP && o.Uploads+o.Downloads == 1 && r.Bytes != want {
+			t.Errorf("%+v: flow %d: %d bytes, want %d", o, i, r.Bytes, want)
+		}
+		if o.Length > 0 && o.Omit == 0 && !o.KernelPacing { // a kernel begins with a burst
+			if got := bitrate.Of(r.Bytes, o.Length).Mbps() / o.Rate.Mbps(); got < 0.7 || got > 1.3 { // the machine may be busy, the programs not be wrong
+				t.Errorf("%+v: flow %d carries %.2f of its rate", o, i, got)
+			}
+		}
+		if d := r.Datagrams; o.UDP && (d == nil || !d.HasReceiver || !d.HasSender || d.Received == 0 || d.Received+d.Lost+d.AfterEnd != d.Sent) {
+			t.Errorf("%+v: flow %d: datagrams %+v", o, i, d)
+		} else if o.UDP && !up && (!d.HasOrder || !d.HasDelay || len(d.Intervals) == 0) {
+			t.Errorf("%+v: flow %d: datagrams %+v", o, i, d)
+		}
+		if o.CongestionControl != "" && (r.CongestionControl != "reno" || p.End.ReceiverCongestion != "reno" && p.End.SenderCongestion != "reno") {
+			t.Errorf("%+v: flow %d by %q", o, i, r.CongestionControl)
+		}
+	}
+}
+
+func TestStockServersRefusalsAreSaid(t *testing.T) {
+	limited := startStock(t, "--server-bitrate-limit", "1M")
+	ctx := t.Context()
+	c := &Client{Host: host.NewKernel(), Addr: limited.at, BusyWait: -1}
+	f := c.NewTest(TestOptions{Downloads: 1, Length: time.Second, Rate: 10 * bitrate.Mbit}).Flows(load.Download)[0]
+	if _, err := f.Run(ctx); !errors.Is(err, ErrRefused) && !errors.Is(err, ErrServerGone) && !errors.Is(err, wire.RateLimit) {
+		t.Errorf("a rate above the limit: %v", err)
+	}
+	plain := startStock(t)
+	c = &Client{Host: host.NewKernel(), Addr: plain.at, BusyWait: -1}
+	held := c.NewTest(TestOptions{Downloads: 1, Length: 10 * time.Second, Rate: bitrate.Mbit})
+	if err := held.Open(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Check(ctx); !errors.Is(err, ErrBusy) {
+		t.Errorf("a busy server: %v", err)
+	}
+	held.Close()
+	c.BusyWait = 0
+	if info, err := c.Check(ctx); err != nil || info.Setup <= 0 || info.Answer <= 0 {
+		t.Errorf("a server that was busy before: %+v, %v", info, err)
+	}
+	_ = plain.cmd.Process.Kill()
+	if _, err := c.Check(ctx); !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrBusy) {
+		t.Errorf("a server that is gone: %v", err)
+	}
+}
+
+func TestWeLogInToStockServers(t *testing.T) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	private, users := filepath.Join(dir, "private.pem"), filepath.Join(dir, "users")
+	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	if err := errors.Join(os.WriteFile(private, text, 0o600), os.WriteFile(users, []byte("mario,"+wire.PasswordHash("mario", "rossi")+"\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s := startStock(t, "--rsa-private-key-path", private, "--authorized-users-path", users)
+	c := &Client{Host: host.NewKernel(), Addr: s.at}
+	c.Login = &Login{User: "mario", Password: "rossi", Key: &key.PublicKey, Padding: wire.PKCS1, Now: time.Now}
+	o := TestOptions{Downloads: 1, Bytes: 64 << 10}
+	runAll(t, t.Context(), c.NewTest(o))
+	for name, login := range map[string]*Login{
+		"no login": nil, "a wrong password": {User: "mario", Password: "verdi", Key: &key.PublicKey, Padding: wire.PKCS1, Now: time.Now},
+		"the other padding": {User: "mario", Password: "rossi", Key: &key.PublicKey, Now: time.Now},
+	} {
+		c.Login = login
+		_, err := c.NewTest(o).Flows(load.Download)[0].Run(t.Context())
+		if !errors.Is(err, wire.NotAuthorised) && !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "the other padding" && !strings.Contains(err.Error(), "PKCS#1") {
+			t.Errorf("%s: %v, want the advice to try the other one", name, err)
+		}
 	}
 }

@@ -174,7 +174,7 @@ func (r *running) close() {
 
 // pump starts the data phase of all flows in goroutines of the group.
 func (r *running) pump(phase context.Context, group *sync.WaitGroup) {
-	claim, until := r.claims(), r.until()
+	until := r.until()
 	for i, f := range r.flows {
 		switch {
 		case r.o.UDP && f.direction == load.Download:
@@ -183,13 +183,13 @@ func (r *running) pump(phase context.Context, group *sync.WaitGroup) {
 			f.mu.Unlock()
 			group.Go(func() { r.broken[i] = r.receiveDatagrams(phase, i, f, until) })
 		case r.o.UDP:
-			group.Go(func() { r.paced[i], r.broken[i] = r.sendDatagrams(phase, i, f, until, claim) })
+			group.Go(func() { r.paced[i], r.broken[i] = r.sendDatagrams(phase, i, f, until) })
 		case f.direction == load.Download:
 			group.Go(func() {
 				r.pumped[i], r.broken[i] = pump.Receive(phase, r.host, r.tcp[i], &f.received, pump.Options{Until: until})
 			})
 		default:
-			b := pace.Blocks{Size: r.o.Size, Claim: claim, Burst: r.o.Burst, Until: until}
+			b := pace.Blocks{Size: r.o.Size, Limit: r.o.share(), Burst: r.o.Burst, Until: until}
 			if !r.o.KernelPacing {
 				b.Rate = r.o.Rate
 			}
@@ -239,10 +239,10 @@ func (r *running) receiveDatagrams(phase context.Context, i int, f *Flow, until 
 }
 
 // sendDatagrams sends on a schedule until a time, or until phase is done.
-func (r *running) sendDatagrams(phase context.Context, i int, f *Flow, until time.Time, claim func() bool) (pace.Sent, error) {
+func (r *running) sendDatagrams(phase context.Context, i int, f *Flow, until time.Time) (pace.Sent, error) {
 	conn := r.udp[i]
 	b := append([]byte(nil), pump.Payload()[:r.o.Size]...)
-	return pace.SendDatagrams(phase, r.host, pace.Datagrams{Size: r.o.Size, Rate: r.o.Rate, Burst: r.o.Burst, Claim: claim, Until: until},
+	return pace.SendDatagrams(phase, r.host, pace.Datagrams{Size: r.o.Size, Rate: r.o.Rate, Burst: r.o.Burst, Limit: (r.o.share() + uint64(r.o.Size) - 1) / uint64(r.o.Size), Until: until},
 		func(seq uint64, now time.Time) error {
 			wire.Datagram{Sent: now.Sub(r.began), Seq: seq}.Put(b, r.o.WideCounters)
 			if _, err := conn.Send(b, netip.AddrPort{}); err != nil {
