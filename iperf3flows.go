@@ -30,7 +30,7 @@ func (r *run) iperf3Client(s Server, a netip.Addr) *iperf3.Client {
 		c.CPU = watch.Own
 	}
 	if l := r.o.IPerf3Login; l != nil {
-		c.Login = &iperf3.Login{User: l.User, Password: r.o.Passphrase, Key: l.Key, Now: time.Now}
+		c.Login = &iperf3.Login{User: l.User, Password: r.o.Passphrase, Key: l.Key, Now: r.h.Now}
 		if l.PKCS1 {
 			c.Login.Padding = wire.PKCS1
 		}
