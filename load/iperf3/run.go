@@ -215,18 +215,46 @@ func (r *running) carry(ctx context.Context) {
 	}
 	select {
 	case <-pumped:
-	case e := <-r.events:
-		r.failure = e.err
-		if r.failure == nil {
-			r.failure = fmt.Errorf("%w: it says %v in the middle of the test", ErrNotIPerf3, e.state)
+		r.stopped = r.host.Now()
+		if r.broke() && ctx.Err() == nil {
+			// Streams end early where the server gives up, and it says why on the other connection.
+			quiet := make(chan struct{})
+			timer := r.host.AfterFunc(goodbye, func() { close(quiet) })
+			select {
+			case e := <-r.events:
+				r.fail(ctx, e)
+			case <-quiet:
+			case <-ctx.Done():
+			}
+			timer.Stop()
 		}
-		r.failure = r.client.explain(ctx, gone(r.failure))
+	case e := <-r.events:
+		r.fail(ctx, e)
 		stop(errControl)
 		<-pumped
+		r.stopped = r.host.Now()
 	}
-	r.stopped = r.host.Now()
 	unwatch()
 	helpers.Wait()
+}
+
+// fail records why a test ended that the client did not end.
+func (r *running) fail(ctx context.Context, e event) {
+	err := e.err
+	if err == nil {
+		err = fmt.Errorf("%w: it says %v in the middle of the test", ErrNotIPerf3, e.state)
+	}
+	r.failure = r.client.explain(ctx, gone(err))
+}
+
+// broke reports whether all streams have ended that were to go on.
+func (r *running) broke() bool {
+	for i := range r.flows {
+		if end := r.pumped[i].End; end != pump.Closed && end != pump.Broken {
+			return false
+		}
+	}
+	return true
 }
 
 // until is when the data phase ends.
