@@ -221,3 +221,25 @@ func TestParameterTypes(t *testing.T) {
 		}
 	}
 }
+
+// TestTheDocsHaveEveryPlanAndRequirement looks for each plan's name, and for each requirement of the RRUL specification.
+func TestTheDocsHaveEveryPlanAndRequirement(t *testing.T) {
+	b, err := os.ReadFile("docs/catalogue.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	for _, d := range Catalogue() {
+		if !strings.Contains(text, "`"+d.Name+"`") {
+			t.Errorf("docs/catalogue.md does not name %s", d.Name)
+		}
+	}
+	for letter, n := range map[string]int{"R": 14, "V": 8, "F": 17, "S": 6} {
+		for i := range n {
+			id := fmt.Sprintf("%s%d", letter, i+1)
+			if !strings.Contains(text, "| "+id+" ") && !strings.Contains(text, "| "+id+",") && !strings.Contains(text, ", "+id+" |") {
+				t.Errorf("docs/catalogue.md has no row for %s", id)
+			}
+		}
+	}
+}
