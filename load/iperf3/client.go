@@ -96,12 +96,16 @@ func (c *Client) open(ctx context.Context) (*control, error) {
 		wait = 10 * time.Second
 	}
 	begin := c.Host.Now()
-	for {
+	for tries := 0; ; tries++ {
 		k, err := c.openOnce(ctx)
 		if err == nil {
 			return k, nil
 		}
 		now := c.Host.Now()
+		// A stock server closes its port for a moment between two tests.
+		if isReset(err) || tries > 0 && errors.Is(err, syscall.ECONNREFUSED) {
+			err = fmt.Errorf("%w: %w", ErrBusy, err)
+		}
 		if !errors.Is(err, ErrBusy) || now.Sub(begin)+busyPause > wait {
 			if spent := now.Sub(begin); errors.Is(err, ErrBusy) && spent > busyPause {
 				err = fmt.Errorf("%w; asked for %v", err, spent.Round(100*time.Millisecond))
