@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,8 +24,8 @@ import (
 	"bufferbloat/probe/tls"
 )
 
-// SystemResolver as the target of a DNS probe, or of a page's look-ups, is the first resolver of this host's own settings. A plan must say so, because its
-// packets leave the path to the server.
+// SystemResolver as the target of a DNS probe, or of a page's look-ups, is the first resolver of this host's own settings. A plan must say so,
+// because its packets leave the path to the server.
 const SystemResolver = "system"
 
 const (
@@ -78,7 +80,8 @@ func (a *askedProbe) object() (*url.URL, uint16, error) {
 	return u, port, nil
 }
 
-// applicationProbe opens a probe that is a transaction of an application. It carries one out first: what can't be had is an error here, and no series of losses.
+// applicationProbe opens a probe that is a transaction of an application. It carries one out first: what can't be had is an error here, and no
+// series of losses.
 func (r *run) applicationProbe(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
 	limited, cancel := host.WithTimeout(ctx, r.h, max(firstTry, a.peer.patience()))
 	defer cancel()
@@ -90,7 +93,8 @@ func (r *run) applicationProbe(ctx context.Context, a askedProbe, o probe.Option
 		if _, err := netip.ParseAddr(name); err == nil {
 			return nil, fmt.Errorf("look-ups want a name, and %s is an address: say what to look up", name)
 		}
-		return dns.Dial(limited, r.h, netip.AddrPortFrom(a.addr, dns.Port), o, dns.Options{Name: name})
+		_, port := resolverOf(a.plan.Target)
+		return dns.Dial(limited, r.h, netip.AddrPortFrom(a.addr, port), o, dns.Options{Name: name})
 	}
 	u, port, err := a.object()
 	if err != nil {
@@ -111,12 +115,13 @@ func (r *run) applicationProbe(ctx context.Context, a askedProbe, o probe.Option
 	return r.pageProbe(limited, a, at, u, o)
 }
 
-// pageProbe opens a probe of pages. Without a URL they are the lab server's, by the default profile; a page that the user names is one object, behind one look-up of its
-// host where the plan says whom to ask.
+// pageProbe opens a probe of pages. Without a URL they are the lab server's, by the default profile; a page that the user names is one object,
+// behind one look-up of its host where the plan says whom to ask.
 func (r *run) pageProbe(ctx context.Context, a askedProbe, at netip.AddrPort, u *url.URL, o probe.Options) (probe.Transport, error) {
 	profile := page.Default()
 	names := []string{u.Hostname()}
 	resolver := a.peer.addr
+	_, resolverPort := resolverOf(a.plan.Target)
 	if a.plan.URL != "" {
 		profile = page.Profile{Name: "object", Parallel: 1, Paths: []string{""}}
 		if a.plan.Target != "" {
@@ -134,16 +139,28 @@ func (r *run) pageProbe(ctx context.Context, a askedProbe, at netip.AddrPort, u 
 			profile.LookUps = 0 // an address needs none
 		}
 	}
-	return page.Dial(ctx, r.h, at, u, o, page.Options{Profile: &profile, Resolver: netip.AddrPortFrom(resolver, dns.Port), Names: names, Roots: r.o.Roots})
+	return page.Dial(ctx, r.h, at, u, o, page.Options{Profile: &profile, Resolver: netip.AddrPortFrom(resolver, resolverPort), Names: names, Roots: r.o.Roots})
 }
 
 // pageName is what the lab server is asked for where the plan names it by its address; it answers to any name.
 const pageName = "page.lab"
 
+// resolverOf returns the host and the port that a target which is a resolver names: HOST, or HOST:PORT.
+func resolverOf(target string) (name string, port uint16) {
+	if name, text, err := net.SplitHostPort(target); err == nil {
+		if n, err := strconv.ParseUint(text, 10, 16); err == nil && n > 0 {
+			return name, uint16(n)
+		}
+	}
+	return target, dns.Port
+}
+
 // resolver returns the address of the resolver that a plan names as a probe's target.
 func (r *run) resolver(ctx context.Context, pp *ProbePlan, p *peer) (netip.Addr, error) {
 	if pp.Target != SystemResolver {
-		return r.target(ctx, pp, p)
+		there := *pp
+		there.Target, _ = resolverOf(pp.Target)
+		return r.target(ctx, &there, p)
 	}
 	text, err := os.ReadFile(resolverFile)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"bufferbloat/internal/host"
 )
 
-// judgeMarks says which replies did not come with the mark that their probes were sent with, and which met a queue that marks in place of dropping. Only what came
-// in is seen here: what a mark was when it reached the server, no protocol of ours tells.
+// judgeMarks says which replies did not come with the mark that their probes were sent with, and which met a queue that marks in place of
+// dropping. Only what came in is seen here: what a mark was when it reached the server, no protocol of ours tells.
 func (r *Recording) judgeMarks() (found []Finding) {
 	for i := range r.Probes {
 		s := &r.Probes[i]

@@ -12,8 +12,8 @@ import (
 	"bufferbloat/probe"
 )
 
-// appsRun is a run of 10 s idle and 10 s of load with a call, pages and two routers before the server. The clocks of the two hosts are 5 s apart. Under the load, the
-// way up is 80 ms longer from the second router on.
+// appsRun is a run of 10 s idle and 10 s of load with a call, pages and two routers before the server. The clocks of the two hosts are 5 s
+// apart. Under the load, the way up is 80 ms longer from the second router on.
 func appsRun() *bufferbloat.Recording {
 	const clocks = 5 * second
 	rec := &bufferbloat.Recording{Version: "1.0.0", Started: time.Date(2026, 11, 30, 15, 0, 0, 0, time.UTC), Ended: 20 * second,

@@ -21,8 +21,8 @@ type Hop struct {
 	Loaded  *time.Duration `json:"loaded_median_ns"`
 	Induced *time.Duration `json:"induced_median_ns"`
 	Step    *time.Duration `json:"step_ns"`
-	// Queue says that the largest step is the one to here, and that it is most of what the load added: the queue is between the hop before and this one, in the one
-	// direction or the other.
+	// Queue says that the largest step is the one to here, and that it is most of what the load added: the queue is between the hop before and
+	// this one, in the one direction or the other.
 	Queue bool `json:"queue,omitempty"`
 }
 

@@ -9,8 +9,8 @@ import (
 	"bufferbloat/report/stat"
 )
 
-// Direction is what the load of one phase added to the delay of each direction, by a series that tells the directions apart: medians, loaded less idle. The two
-// hosts' clocks need not agree for that, only keep their difference.
+// Direction is what the load of one phase added to the delay of each direction, by a series that tells the directions apart: medians, loaded
+// less idle. The two hosts' clocks need not agree for that, only keep their difference.
 type Direction struct {
 	Phase  string `json:"phase"`
 	Series string `json:"series"`
@@ -19,8 +19,8 @@ type Direction struct {
 	Up   *time.Duration `json:"up_induced_median_ns"`
 	Down *time.Duration `json:"down_induced_median_ns"`
 	N    int            `json:"n"` // packets under the load that tell
-	// Drift is by how much the difference of the clocks moved from the baseline before the load to that after it; null where one is missing. Up is too long by what part of it
-	// had come by then, and Down too short.
+	// Drift is by how much the difference of the clocks moved from the baseline before the load to that after it; null where one is missing.
+	// Up is too long by what part of it had come by then, and Down too short.
 	Drift *time.Duration `json:"clock_drift_ns"`
 	// Doubt says that the drift is more than a tenth of the figures, or than 1 ms where that is more.
 	Doubt bool `json:"doubt,omitempty"`

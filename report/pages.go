@@ -20,8 +20,8 @@ type PageScore struct {
 	Loaded *PageTime `json:"loaded"`
 }
 
-// PageTime describes how long pages took. Low and High bound the mean, at the level of all intervals, of the pages as they depend on each other; they are null with fewer
-// than 8 pages.
+// PageTime describes how long pages took. Low and High bound the mean, at the level of all intervals, of the pages as they depend on each
+// other; they are null with fewer than 8 pages.
 type PageTime struct {
 	N      int            `json:"n"`
 	Failed int            `json:"failed"` // that were not there after 30 s, or had something missing

@@ -30,7 +30,8 @@ type VoiceWay struct {
 	Reason string `json:"reason,omitempty"` // why there are no figures beside the losses, "" where there are
 	Sent   int    `json:"sent"`             // packets on this way: down, those that reached the other end
 	Lost   int    `json:"lost"`             // known to be lost on this way
-	// LostEither are packets of which it is not known on which way they were lost. They are no part of Lost, and Loss and MOS count them on both ways.
+	// LostEither are packets of which it is not known on which way they were lost. They are no part of Lost, and Loss and MOS count them on
+	// both ways.
 	LostEither int `json:"lost_either"`
 	// Late are packets whose delay is more than 30 ms above that of the packet before them (IPDV, RFC 3393): RRUL counts them as lost.
 	Late          int      `json:"late"`
@@ -118,7 +119,9 @@ type way struct {
 	ipdv        []time.Duration // sizes
 }
 
-func newWay(interval, half, least time.Duration) *way { return &way{interval: interval, half: half, least: least} }
+func newWay(interval, half, least time.Duration) *way {
+	return &way{interval: interval, half: half, least: least}
+}
 
 // add takes in one packet.
 func (w *way) add(s *probe.Sample, up bool) {

@@ -20,7 +20,8 @@ import (
 // appServers are what application probes ask: a resolver and a web server with and without TLS.
 const appServers = 3
 
-// serveApps runs them in group on the lab's server, at both families, until ctx is done. Each calls ready. It returns the roots by which a client knows the web server.
+// serveApps runs them in group on the lab's server, at both families, until ctx is done. Each calls ready. It returns the roots by which a
+// client knows the web server.
 func serveApps(ctx context.Context, group *errgroup.Group, h host.Host, both func(port uint16) []netip.AddrPort, ready func([]netip.AddrPort)) (*x509.CertPool, error) {
 	names := []string{lab.Name}
 	for _, family := range []host.Family{host.IPv4, host.IPv6} {

@@ -32,8 +32,9 @@ type Options struct {
 // Options.Deadline is lost, where a real resolver's client would ask again after some seconds. The RTT runs from the stamp of the send to that of the
 // answer, and has the resolver's work in it: a name that it must first look up elsewhere takes long once, and then as long as its cache is old.
 //
-// A packet that does not fit the query is a Stray, as anybody can send one. An answer that says that there is no answer (NXDOMAIN, SERVFAIL, REFUSED),
-// has no address or was cut short is Rejected with the reason: it is no look-up that anything could go on with. An ICMP error is Rejected, too.
+// A packet that does not fit the query is a Stray, as anybody can send one. An answer that says that there is no answer (NXDOMAIN, SERVFAIL,
+// REFUSED), has no address or was cut short is Rejected with the reason: it is no look-up that anything could go on with. An ICMP error is
+// Rejected, too.
 type Transport struct {
 	*transact.Transport
 	asker lookup.Asker
@@ -71,8 +72,8 @@ func (t *Transport) lookUp(ctx context.Context, _ uint64, begun func(time.Time))
 	return probe.Reply{At: a.At, Stamp: a.Stamp}, true
 }
 
-// Nameservers returns the resolvers that the text of a resolv.conf names, in its order, with the port of DNS. Lines that it can't read are passed over, as
-// resolvers do.
+// Nameservers returns the resolvers that the text of a resolv.conf names, in its order, with the port of DNS. Lines that it can't read are
+// passed over, as resolvers do.
 func Nameservers(text []byte) []netip.AddrPort {
 	var found []netip.AddrPort
 	for line := range strings.Lines(string(text)) {

@@ -29,12 +29,12 @@ type Options struct {
 
 // Transport is a probe.Transport of fetches: the completion time of a short flow, seen by who asked for it.
 //
-// The RTT runs from just before the TCP connection is asked for until the last byte of the object was read, both stamped by this program. A small object over
-// http takes two round trips and what the server computes, over https with TLS 1.3 three; a larger one more, as TCP's window grows. Connections are not kept,
-// so each fetch meets the path as a new flow. What TCP sends again counts.
+// The RTT runs from just before the TCP connection is asked for until the last byte of the object was read, both stamped by this program. A
+// small object over http takes two round trips and what the server computes, over https with TLS 1.3 three; a larger one more, as TCP's window
+// grows. Connections are not kept, so each fetch meets the path as a new flow. What TCP sends again counts.
 //
-// A response with a status other than 200 to 299, a redirection too, or without its last byte makes a probe Rejected, as do a refused connection and a
-// certificate that is not the server's. A fetch that is not done after Options.Deadline is lost.
+// A response with a status other than 200 to 299, a redirection too, or without its last byte makes a probe Rejected, as do a refused
+// connection and a certificate that is not the server's. A fetch that is not done after Options.Deadline is lost.
 type Transport struct {
 	*transact.Transport
 	target fetch.Target

@@ -20,8 +20,8 @@ import (
 	"bufferbloat/probe/internal/transact"
 )
 
-// MaxInFlight bounds the pages that are being loaded: on a path that takes longer for one than the interval, more would be a load of their own. A probe
-// beyond it is not sent.
+// MaxInFlight bounds the pages that are being loaded: on a path that takes longer for one than the interval, more would be a load of their
+// own. A probe beyond it is not sent.
 const MaxInFlight = 4
 
 // Profile says what a page consists of. A page's time means something only beside its profile.
@@ -32,8 +32,8 @@ type Profile struct {
 	Paths    []string // of the objects; the first is the document, which names all others
 }
 
-// Default is the page of the lab server: 24 look-ups, and 37 objects of 196 kB together over new connections, 12 at a time. That is small for a page of
-// today, so that a page each few seconds is no load of its own on a slow line.
+// Default is the page of the lab server: 24 look-ups, and 37 objects of 196 kB together over new connections, 12 at a time. That is small for
+// a page of today, so that a page each few seconds is no load of its own on a slow line.
 func Default() Profile {
 	p := Profile{Name: "bloat/1", LookUps: 24, Parallel: 12, Paths: []string{"/bytes/16000"}}
 	for range 12 {
@@ -62,10 +62,10 @@ type Options struct {
 
 // Transport is a probe.Transport of pages.
 //
-// A page begins with the look-up of its first name and then the document. When that is there, all other names are looked up at once, and each object is
-// fetched as soon as its name is known and one of Profile.Parallel connections is free. All objects are at one address, whatever the look-ups say, so that
-// traffic goes where the user wanted it. The RTT of a page runs from before its first look-up until the last byte of its last object, both stamped by this program. A
-// look-up without an answer is repeated after 1, 2 and 4 s, as a browser's would be.
+// A page begins with the look-up of its first name and then the document. When that is there, all other names are looked up at once, and each
+// object is fetched as soon as its name is known and one of Profile.Parallel connections is free. All objects are at one address, whatever the
+// look-ups say, so that traffic goes where the user wanted it. The RTT of a page runs from before its first look-up until the last byte of its
+// last object, both stamped by this program. A look-up without an answer is repeated after 1, 2 and 4 s, as a browser's would be.
 //
 // An object or a name that can't be had makes a page Rejected, with the reason; see probe/http and probe/dns. A page that is not there after
 // Options.Deadline is lost.

@@ -109,9 +109,9 @@ func search(ctx context.Context, h host.Host, target netip.Addr, po probe.Option
 
 // Transport is a probe.Transport of one router.
 //
-// The RTT is from the send of an ICMP echo request with the hop's TTL to the router's word that the TTL ran out. Routers make that word where they have
-// time for it: a high RTT of one router that those behind it do not have is its own, not the path's. What does not come back is no loss of the path, as
-// routers limit how many such words they send.
+// The RTT is from the send of an ICMP echo request with the hop's TTL to the router's word that the TTL ran out. Routers make that word where
+// they have time for it: a high RTT of one router that those behind it do not have is its own, not the path's. What does not come back is no
+// loss of the path, as routers limit how many such words they send.
 type Transport struct {
 	*icmp.Transport
 	hop Hop

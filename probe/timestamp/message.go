@@ -18,7 +18,8 @@ const (
 	day         = 24 * 60 * 60 * 1000 // milliseconds
 )
 
-// message is a timestamp request or reply. Its checksum is the stack's business. The times are milliseconds since midnight UTC where they are below day.
+// message is a timestamp request or reply. Its checksum is the stack's business. The times are milliseconds since midnight UTC where they are
+// below day.
 type message struct {
 	kind                         uint8
 	id, seq                      uint16
@@ -74,8 +75,9 @@ func sinceMidnight(t time.Time) uint32 {
 	return uint32(ms)
 }
 
-// oneWay returns the delays by the two hosts' clocks of a probe sent at sent and answered at at, or false where the peer's times are no times of the day. They are
-// taken round the nearest midnight: clocks that disagree by more than 12 hours can't be told from those that agree better.
+// oneWay returns the delays by the two hosts' clocks of a probe sent at sent and answered at at, or false where the peer's times are no times
+// of the day. They are taken round the nearest midnight: clocks that disagree by more than 12 hours can't be told from those that agree
+// better.
 func (m message) oneWay(sent, at time.Time) (up, down time.Duration, ok bool) {
 	if m.receive >= day || m.transmit >= day {
 		return 0, 0, false

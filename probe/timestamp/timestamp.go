@@ -3,10 +3,11 @@
 //
 // # What the delays are worth
 //
-// The peer's times are whole milliseconds, cut off, of its wall clock. So Up may be up to a millisecond too short, Down as much too long, and both have the
-// difference of the two hosts' clocks in them, with opposite signs: seconds, where the peer keeps no good time. The values are kept as they come, signed. What
-// can be believed is their change against the idle baseline of the same run: a queue of 50 ms in one direction shows there as 50 ms, whatever the clocks. A clock
-// that is being corrected drifts by at most 0.5 ms a second (500 ppm). The round-trip time uses this host's stamps alone.
+// The peer's times are whole milliseconds, cut off, of its wall clock. So Up may be up to a millisecond too short, Down as much too long, and
+// both have the difference of the two hosts' clocks in them, with opposite signs: seconds, where the peer keeps no good time. The values are
+// kept as they come, signed. What can be believed is their change against the idle baseline of the same run: a queue of 50 ms in one direction
+// shows there as 50 ms, whatever the clocks. A clock that is being corrected drifts by at most 0.5 ms a second (500 ppm). The round-trip time
+// uses this host's stamps alone.
 package timestamp
 
 import (
@@ -24,9 +25,10 @@ import (
 
 // Transport is a probe.Transport over one raw ICMP socket.
 //
-// A reply is an Answer if it has our identifier, the number of a probe that was sent, and the originate time that this probe had. With another identifier it is a
-// Stray, as raw sockets hear what belongs to others; with another time it is Corrupt. Where the peer marks its times as not standard, or they can't be times of the
-// day (some systems send them in the wrong byte order), the answer has a round-trip time and no one-way delays.
+// A reply is an Answer if it has our identifier, the number of a probe that was sent, and the originate time that this probe had. With another
+// identifier it is a Stray, as raw sockets hear what belongs to others; with another time it is Corrupt. Where the peer marks its times as not
+// standard, or they can't be times of the day (some systems send them in the wrong byte order), the answer has a round-trip time and no
+// one-way delays.
 type Transport struct {
 	conn host.EchoConn
 	to   netip.AddrPort
@@ -53,8 +55,9 @@ type sent struct {
 
 var _ probe.Transport = (*Transport)(nil)
 
-// Dial opens a socket for timestamp requests to target with o.Socket's mark, source and device. It takes a raw socket: where that is not permitted, the error wraps
-// os.ErrPermission and says what to do. What the stack cannot do at all, and IPv6, which has no such message, wraps errors.ErrUnsupported. Nothing is sent.
+// Dial opens a socket for timestamp requests to target with o.Socket's mark, source and device. It takes a raw socket: where that is not
+// permitted, the error wraps os.ErrPermission and says what to do. What the stack cannot do at all, and IPv6, which has no such message, wraps
+// errors.ErrUnsupported. Nothing is sent.
 func Dial(ctx context.Context, h host.Host, target netip.Addr, o probe.Options) (*Transport, error) {
 	o, err := o.WithDefaults()
 	if err != nil {

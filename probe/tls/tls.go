@@ -28,11 +28,12 @@ type Options struct {
 
 // Transport is a probe.Transport of handshakes.
 //
-// The RTT runs from just before the TCP connection is asked for until the TLS handshake is done, both stamped by this program: two round trips with
-// TLS 1.3, three with TLS 1.2, and what the two ends compute. Nothing is resumed from an earlier one. What TCP sends again counts, since whoever waits for a
-// secure connection waits for it; so the times have steps of a second where a SYN was lost.
+// The RTT runs from just before the TCP connection is asked for until the TLS handshake is done, both stamped by this program: two round trips
+// with TLS 1.3, three with TLS 1.2, and what the two ends compute. Nothing is resumed from an earlier one. What TCP sends again counts, since
+// whoever waits for a secure connection waits for it; so the times have steps of a second where a SYN was lost.
 //
-// A peer that refuses, speaks no TLS or can't prove that it is Options.Name makes a probe Rejected. A handshake that is not done after Options.Deadline is lost.
+// A peer that refuses, speaks no TLS or can't prove that it is Options.Name makes a probe Rejected. A handshake that is not done after
+// Options.Deadline is lost.
 type Transport struct {
 	*transact.Transport
 	target fetch.Target

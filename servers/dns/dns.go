@@ -30,8 +30,9 @@ type Options struct {
 }
 
 // Server answers look-ups. An answer is never more than 28 bytes longer than its query, so there is little to gain by sending it queries in
-// somebody else's name. There is one question in a query, of class IN: for any name, an A query is answered with the address of the server that the query
-// came to where that is IPv4, an AAAA query where it is IPv6, and otherwise there is no record. "nx" and names that end in ".nx" do not exist.
+// somebody else's name. There is one question in a query, of class IN: for any name, an A query is answered with the address of the server
+// that the query came to where that is IPv4, an AAAA query where it is IPv6, and otherwise there is no record. "nx" and names that end in
+// ".nx" do not exist.
 type Server struct {
 	Options Options
 }

@@ -51,9 +51,9 @@ type Options struct {
 	Ready func(at []netip.AddrPort)
 }
 
-// Server answers GET and HEAD of / with 1000 bytes and of /bytes/N with N bytes that do not compress, POST and PUT of any path by taking the body in, and
-// everything else with 404 or 405. A connection is kept for further requests unless the client wants it closed, and ends after 10 s in which neither side
-// moved a byte.
+// Server answers GET and HEAD of / with 1000 bytes and of /bytes/N with N bytes that do not compress, POST and PUT of any path by taking the
+// body in, and everything else with 404 or 405. A connection is kept for further requests unless the client wants it closed, and ends after 10
+// s in which neither side moved a byte.
 type Server struct {
 	Options Options
 }
@@ -249,8 +249,8 @@ func (p *patient) Write(b []byte) (int, error) {
 	return p.Conn.Write(b)
 }
 
-// SelfSigned returns the settings of a TLS server with a new key and a certificate of its own for names, which may be addresses, and the roots by which a
-// client knows it. The certificate is valid by clock, which the server keeps to.
+// SelfSigned returns the settings of a TLS server with a new key and a certificate of its own for names, which may be addresses, and the roots
+// by which a client knows it. The certificate is valid by clock, which the server keeps to.
 func SelfSigned(clock host.Clock, names ...string) (*tls.Config, *x509.CertPool, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -73,8 +73,8 @@ func CheckTarget(target string) error {
 	return nil
 }
 
-// ReadRequest reads a request's head. An error that wraps io.EOF says that there is none, and io.ErrUnexpectedEOF that it breaks off. A body in chunks
-// is a *FormatError.
+// ReadRequest reads a request's head. An error that wraps io.EOF says that there is none, and io.ErrUnexpectedEOF that it breaks off. A body
+// in chunks is a *FormatError.
 func ReadRequest(r *bufio.Reader) (Request, error) {
 	l := lines{r: r}
 	first, err := l.next()
@@ -136,8 +136,8 @@ func (r *Response) AppendTo(b []byte, contentType string) []byte {
 	return append(b, "\r\nCache-Control: no-store\r\n\r\n"...)
 }
 
-// ReadResponse reads the head of the final response to a GET or POST; interim ones (1xx) are passed over. An error that wraps io.EOF or io.ErrUnexpectedEOF
-// says that the connection ended before.
+// ReadResponse reads the head of the final response to a GET or POST; interim ones (1xx) are passed over. An error that wraps io.EOF or
+// io.ErrUnexpectedEOF says that the connection ended before.
 func ReadResponse(r *bufio.Reader) (Response, error) {
 	l := lines{r: r}
 	for range maxInterim {

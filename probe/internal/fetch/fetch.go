@@ -31,8 +31,8 @@ type Target struct {
 	Socket host.Options
 }
 
-// NewTarget returns the target of a URL that is at an address, whose port counts where the URL has none. An https one is checked against roots, nil for the
-// system's own.
+// NewTarget returns the target of a URL that is at an address, whose port counts where the URL has none. An https one is checked against
+// roots, nil for the system's own.
 func NewTarget(h host.Host, at netip.AddrPort, u *url.URL, socket host.Options, roots *x509.CertPool) (Target, error) {
 	t := Target{Host: h, At: at, Name: u.Host, Socket: socket}
 	switch u.Scheme {
@@ -113,8 +113,8 @@ func (t *Target) Connect(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// Get fetches the object at path over a new connection and returns its length and when its last byte was read. The response must have the status 200 to 299
-// and be whole.
+// Get fetches the object at path over a new connection and returns its length and when its last byte was read. The response must have the
+// status 200 to 299 and be whole.
 func (t *Target) Get(ctx context.Context, path string) (n int64, at time.Time, err error) {
 	c, err := t.Connect(ctx)
 	if err != nil {
