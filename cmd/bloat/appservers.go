@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -61,9 +62,12 @@ func (f *appFlags) register(flags *pflag.FlagSet) {
 func (f *appFlags) serve(ctx context.Context, group *errgroup.Group, h host.Host, at func(port uint16) []netip.AddrPort, ready func(what string) func([]netip.AddrPort)) error {
 	var secure *tls.Config
 	if f.https != 0 {
+		if f.certificate == "" || f.key == "" {
+			return errors.New("--https-port needs --tls-certificate and --tls-key")
+		}
 		pair, err := tls.LoadX509KeyPair(f.certificate, f.key)
 		if err != nil {
-			return fmt.Errorf("--https-port needs --tls-certificate and --tls-key: %w", err)
+			return fmt.Errorf("--tls-certificate and --tls-key: %w", err)
 		}
 		secure = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
