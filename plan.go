@@ -127,7 +127,8 @@ const (
 	MaxInterval = 10 * time.Second
 	MinLoad     = time.Second
 	MaxLength   = time.Hour
-	MaxFlows    = 1000
+	MaxPhases   = 256
+	MaxFlows    = 1000 // in a phase
 	MaxProbes   = 1000
 	MaxServers  = 100
 	MaxWrite    = 1 << 20 // bytes of one write of a TCP flow

@@ -89,6 +89,7 @@ func TestAPlanOfOnesOwnIsCheckedToo(t *testing.T) {
 		{"a flow that goes nowhere", `flow "download 1": want the direction`, func(p *Plan) { p.Phases[1].Flows[0].Direction = 0 }},
 		{"a flow with a mark that is none", `flow "download 2" with DSCP 184`, func(p *Plan) { p.Phases[1].Flows[1].DSCP = 184 }},
 		{"a probe with a mark that is none", `probe "ping" with DSCP 64`, func(p *Plan) { p.Probes[0].DSCP = 64 }},
+		{"too many phases", `260 phases: want at most 256`, func(p *Plan) { p.Phases = append(p.Phases, make([]PhasePlan, 254)...) }},
 		{"a further server without a name", `server "": want a name`, func(p *Plan) { p.Others[0].Name = "" }},
 		{"two servers of one name", `server "far": want a name, and each name once`, func(p *Plan) { p.Others = append(p.Others, p.Others[0]) }},
 		{"a further server without a host", `server "far": want a host`, func(p *Plan) { p.Others[0].Host = "" }},

@@ -30,8 +30,10 @@ func (p *Plan) Check() error {
 		}
 		c.server(what, s)
 	}
-	if len(p.Phases) == 0 {
+	if n := len(p.Phases); n == 0 {
 		c.bad("no phase")
+	} else if n > MaxPhases {
+		c.bad("%d phases: want at most %d", n, MaxPhases)
 	}
 	for i := range p.Phases {
 		c.phase(&p.Phases[i])

@@ -28,7 +28,8 @@ type Error = yamlnode.Error
 const (
 	MaxBytes      = yamlnode.MaxBytes
 	maxParameters = 100
-	maxText       = 4096 // bytes of a value with its parameters put in
+	maxFlows      = 10 * bufferbloat.MaxFlows // of all phases
+	maxText       = 4096                      // bytes of a value with its parameters put in
 )
 
 // Read reads a plan file; name stands in the errors, which are *Error. Everything is looked at once with the parameters' defaults, so that what is wrong
@@ -197,10 +198,17 @@ func (f *file) build(v *bufferbloat.Values) (bufferbloat.Plan, error) {
 	if err != nil {
 		return p, err
 	}
+	if len(phases) > bufferbloat.MaxPhases {
+		return p, f.top["phases"].Errorf("%d phases: want at most %d", len(phases), bufferbloat.MaxPhases)
+	}
+	flows := 0
 	for _, value := range phases {
 		ph, err := readPhase(value, v, &p)
 		if err != nil {
 			return p, err
+		}
+		if flows += len(ph.Flows); flows > maxFlows {
+			return p, value.Errorf("more than %d flows in all", maxFlows)
 		}
 		p.Phases = append(p.Phases, ph)
 	}

@@ -213,7 +213,10 @@ func TestErrorsOfAFileHaveTheirPlace(t *testing.T) {
 		"an alias without end":                  {"name: &a [*a]\n", `x.yaml:`},
 		"nothing":                               {"", `x.yaml: it is empty`},
 		"what is no YAML":                       {"name: [", `x.yaml:`},
-		"a count that is none":                  {with("count: ${streams}", "count: all"), `x.yaml:22:16: "all": want a whole number`},
+		"too many phases":                       {"name: x\nphases: [" + strings.Repeat("{name: a, kind: idle, length: 1}, ", 300) + "]\n", `x.yaml:2:9: 300 phases: want at most 256`},
+		"too many flows": {"name: x\nphases: [" + strings.Repeat("{name: a, kind: load, length: 1, flows: [{name: a, direction: upload, count: 1000}]}, ", 12) + "]\n",
+			`more than 10000 flows in all`},
+		"a count that is none": {with("count: ${streams}", "count: all"), `x.yaml:22:16: "all": want a whole number`},
 	} {
 		_, err := Read("x.yaml", []byte(c.text))
 		typed := (*Error)(nil)
