@@ -1,6 +1,7 @@
 package netperf
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"time"
@@ -219,6 +220,28 @@ func (v *service) evict(of netip.Prefix, self *session) bool {
 	<-victim.gone
 	return true
 }
+
+// withRoom calls f, which opens a socket for a test, again for a while where it fails for want of descriptors: idle sessions are put out
+// meanwhile, and no connections are accepted that would take what they leave.
+func (v *service) withRoom(ctx context.Context, self *session, f func() error) error {
+	err := f()
+	if err == nil || !outOfDescriptors(err) {
+		return err
+	}
+	v.starving.Add(1)
+	defer v.starving.Add(-1)
+	for until := v.host.Now().Add(roomWait); outOfDescriptors(err) && v.host.Now().Before(until); err = f() {
+		if !v.evict(netip.Prefix{}, self) && v.host.SleepUntil(ctx, v.host.Now().Add(roomRetry)) != nil {
+			return err
+		}
+	}
+	return err
+}
+
+const (
+	roomWait  = time.Second
+	roomRetry = 5 * time.Millisecond
+)
 
 func familyOf(a netip.Addr) wire.Family {
 	if host.FamilyOf(a) == host.IPv6 {

@@ -199,15 +199,16 @@ func (t *test) planKind(tcp bool) *refusal {
 }
 
 // open opens the data socket through listen, at the best address, port and options that can be had, and fills in the response.
-func (t *test) open(listen func(at netip.AddrPort, o host.Options) (netip.AddrPort, error)) *refusal {
+func (t *test) open(ctx context.Context, listen func(at netip.AddrPort, o host.Options) (netip.AddrPort, error)) *refusal {
 	var last error
 	for _, a := range t.addresses() {
 		for _, port := range t.ports() {
 			for _, o := range t.options() {
-				at, err := listen(netip.AddrPortFrom(a, port), o)
-				if err != nil && outOfDescriptors(err) && t.evict(netip.Prefix{}, t.session) {
+				var at netip.AddrPort
+				err := t.withRoom(ctx, t.session, func() (err error) {
 					at, err = listen(netip.AddrPortFrom(a, port), o)
-				}
+					return err
+				})
 				if err != nil {
 					last = err
 					continue

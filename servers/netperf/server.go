@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -76,7 +77,7 @@ const (
 	idleTimeout   = 30 * time.Second
 	sendLonger    = 250 * time.Millisecond // so that the client's timer, which began later, is the one that ends a download
 	lengthGrace   = time.Minute            // a client asks for its preparations on top of its length
-	acceptRetry   = 100 * time.Millisecond
+	acceptRetry   = 20 * time.Millisecond
 	maxSockBuffer = 16 << 20
 	maxTCPMessage = 1 << 20
 	maxDatagram   = 65507
@@ -131,6 +132,7 @@ type service struct {
 	log      *logger
 	in, out  *throttle
 	sessions sync.WaitGroup
+	starving atomic.Int32 // tests that wait for descriptors
 
 	mu       sync.Mutex
 	all      usage
@@ -169,6 +171,8 @@ func (v *service) accept(ctx context.Context, l net.Listener) error {
 	release := pump.OnDone(ctx, func() { _ = l.Close() })
 	defer release()
 	for {
+		for v.starving.Load() > 0 && v.host.SleepUntil(ctx, v.host.Now().Add(roomRetry)) == nil {
+		}
 		conn, err := l.Accept()
 		switch {
 		case ctx.Err() != nil:

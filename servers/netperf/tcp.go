@@ -19,7 +19,7 @@ func codePoint(ds int32) dscp.CodePoint { return dscp.FromByte(uint8(ds)) }
 // runTCP runs a test over TCP connections. What goes wrong with one is the end of the test, not an error of it.
 func (t *test) runTCP(ctx context.Context) *refusal {
 	var l net.Listener
-	no := t.open(func(at netip.AddrPort, o host.Options) (netip.AddrPort, error) {
+	no := t.open(ctx, func(at netip.AddrPort, o host.Options) (netip.AddrPort, error) {
 		var err error
 		if l, err = t.host.ListenTCP(ctx, at, o); err != nil {
 			return netip.AddrPort{}, err
@@ -106,12 +106,12 @@ func (t *test) accept(ctx context.Context, l net.Listener, until time.Time) (net
 	release := pump.OnDone(ctx, func() { _ = l.Close() })
 	defer release()
 	for {
-		conn, err := l.Accept()
+		var conn net.Conn
+		err := t.withRoom(ctx, t.session, func() (err error) {
+			conn, err = l.Accept()
+			return err
+		})
 		switch {
-		case err != nil && outOfDescriptors(err):
-			if !t.evict(netip.Prefix{}, t.session) && t.host.SleepUntil(ctx, t.host.Now().Add(acceptRetry)) != nil {
-				return nil, err
-			}
 		case err != nil:
 			return nil, err
 		case t.fromPeer(addrPort(conn.RemoteAddr()).Addr()):

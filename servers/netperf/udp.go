@@ -16,7 +16,7 @@ import (
 // number.
 func (t *test) runUDP(ctx context.Context) *refusal {
 	var conn host.PacketConn
-	no := t.open(func(at netip.AddrPort, o host.Options) (netip.AddrPort, error) {
+	no := t.open(ctx, func(at netip.AddrPort, o host.Options) (netip.AddrPort, error) {
 		var err error
 		if conn, err = t.host.ListenUDP(ctx, at, o); err != nil {
 			return netip.AddrPort{}, err
