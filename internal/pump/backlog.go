@@ -1,6 +1,10 @@
 package pump
 
-import "time"
+import (
+	"time"
+
+	"bufferbloat/internal/bitrate"
+)
 
 // The backlog is what was written and waits in this host for its turn. It must not run dry, and all of it has yet to cross the link
 // when a sender's time is up: on a slow link with many flows a stack's automatic buffers are seconds of it.
@@ -27,7 +31,11 @@ type backlog struct {
 	segment int
 	at      time.Time // of the last look
 	acked   uint64
+	rate    bitrate.Bitrate // between the last two looks
 }
+
+// fastFlow is the rate from which pages are given in place of copies. Below it there is little to be saved.
+const fastFlow = bitrate.Gbit
 
 // due reports whether it is time to look.
 func (b *backlog) due(now time.Time) bool { return b.limit > 0 && now.Sub(b.at) >= backlogLook }
@@ -52,6 +60,7 @@ func (b *backlog) adapt(now time.Time, s sending) bool {
 	if first {
 		return false
 	}
+	b.rate = bitrate.Of(got, d)
 	// A stack wakes the writer once half of the limit is free, so that half is its time to come.
 	limit := nextBacklog(b.limit, got, d, s.unsent < b.limit/8)
 	changed := limit != b.limit

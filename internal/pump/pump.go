@@ -27,7 +27,7 @@ type Options struct {
 	Until time.Time     // end at this time of the host's clock; the zero time is no bound
 	Idle  time.Duration // end once no byte has moved for this long (Send: at most twice as long); 0 is no bound
 	Limit uint64        // end after this many bytes; 0 is no bound
-	Size  int           // bytes of one read or write at most; 0 is ChunkSize, which is also the most
+	Size  int           // bytes of one write, or of one read into a buffer, at most; 0, or ChunkSize and more, leave it to the pump
 	// Rate is what Send sends at most, evenly: it is no more than one write, or 100 ms, ahead or behind. 0 is no bound.
 	Rate bitrate.Bitrate
 }
@@ -165,12 +165,13 @@ type writer struct {
 	next  time.Time // when a write may begin, with a rate
 	piece int       // of a write that waits until the stack has taken all of it
 	queue backlog
+	fed   bool // it has been tried to give pages
 }
 
 // tune sets up a socket for a flow; a single block is too short to be one.
 func (w *writer) tune() (release func()) {
 	o := w.p.o
-	if o.Size == 0 && o.Rate == 0 {
+	if (o.Size == 0 || o.Size >= chunk) && o.Rate == 0 {
 		w.p.most = largest
 	}
 	if o.Limit > 0 && o.Limit <= chunk {
@@ -180,7 +181,7 @@ func (w *writer) tune() (release func()) {
 		w.queue = backlog{limit: startBacklog, segment: s.segment}
 	}
 	if o.Rate == 0 {
-		return func() {}
+		return w.p.sock.closeFeed
 	}
 	w.p.sock.smooth(o.Rate)
 	return func() { w.p.sock.smooth(0) }
@@ -242,6 +243,10 @@ func (w *writer) look(now time.Time) {
 	}
 	if s, ok := w.p.sock.queue(); ok && w.queue.adapt(now, s) {
 		_ = w.p.sock.limitUnsent(w.queue.limit) // a limit that stays as it was costs time at the end and falsifies nothing
+	}
+	if !w.fed && w.p.most == largest && w.queue.rate >= fastFlow {
+		w.fed = true
+		w.p.most = max(w.p.most, w.p.sock.openFeed())
 	}
 }
 

@@ -27,6 +27,7 @@ type socket struct {
 	moved      int
 	errno      syscall.Errno
 	recv, send func(fd uintptr) bool
+	feed       *feed // nil while what is sent is copied
 }
 
 // newSocket returns nil where c is no TCP connection of the kernel itself.
@@ -60,6 +61,10 @@ func (s *socket) discardOnce(fd uintptr) bool {
 }
 
 func (s *socket) sendOnce(fd uintptr) bool {
+	if s.feed != nil {
+		return s.spliceOnce(fd)
+	}
+	s.limit = min(s.limit, largest)
 	return s.once(fd, unix.SYS_SENDTO, unsafe.SliceData(payload()), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT|s.apart)
 }
 
@@ -90,7 +95,7 @@ func (s *socket) discard(limit int) (int, error) {
 // write waits until there is room and sends at most limit bytes. With apart they get a buffer of their own in the kernel, which looks at
 // the limit of unsent bytes only where one begins.
 func (s *socket) write(limit int, apart bool) (int, error) {
-	s.limit, s.apart = min(limit, largest), 0
+	s.limit, s.apart = limit, 0
 	if apart {
 		s.apart = unix.MSG_EOR
 	}

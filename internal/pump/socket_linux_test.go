@@ -247,6 +247,69 @@ func TestSocketTurnsAllocateNothing(t *testing.T) {
 	}
 }
 
+func TestWhatAFastFlowSendsIsThePayloadToTheByte(t *testing.T) {
+	ours, theirs := connected(t)
+	k := host.NewKernel()
+	descriptors := func() int { list, _ := os.ReadDir("/proc/self/fd"); return len(list) }
+	before := descriptors()
+	var got []byte
+	var group sync.WaitGroup
+	group.Go(func() { got, _ = io.ReadAll(ours) })
+	var n Counter
+	out, err := Send(t.Context(), k, theirs, &n, Options{Until: time.Now().Add(150 * time.Millisecond)})
+	theirs.CloseWrite()
+	group.Wait()
+	if err != nil || out.Bytes != uint64(len(got)) || n.Bytes() != out.Bytes {
+		t.Fatalf("got %d bytes of %+v, %v", len(got), out, err)
+	}
+	if after := descriptors(); after != before {
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+	large, err := pages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The last bytes are of a write of pages, once the flow was found to be fast; where each write began is not known here.
+	tail := got[len(got)-min(len(got), 1000):]
+	fed := bytes.Contains(large, tail)
+	if !fed && !bytes.Contains(payload(), tail) && !bytes.Contains(append(bytes.Clone(large), large[:1000]...), tail) {
+		t.Error("the last bytes are none of the payload's")
+	}
+	t.Logf("%d MB, pages were given: %v", len(got)>>20, fed)
+	s := newSocket(theirs)
+	if s.openFeed() != feedSize {
+		t.Skip("no pages can be given here")
+	}
+	s.closeFeed()
+}
+
+func TestAPeerThatIsGoneEndsAFeed(t *testing.T) {
+	ours, theirs := connected(t)
+	s := newSocket(theirs)
+	if s.openFeed() == 0 {
+		t.Skip("no pages can be given here")
+	}
+	defer s.closeFeed()
+	if k, err := s.write(5000, false); k != 5000 || err != nil {
+		t.Fatalf("sent %d, %v; want 5000", k, err)
+	}
+	if s.feed == nil {
+		t.Fatal("this kernel takes no pages: nothing was tested")
+	}
+	_ = ours.SetLinger(0)
+	ours.Close()
+	theirs.SetWriteDeadline(soon())
+	for range 100 {
+		if _, err := s.write(feedSize, false); err != nil {
+			if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+				t.Errorf("got %v, want a reset", err)
+			}
+			return
+		}
+	}
+	t.Error("a hundred writes to nobody, and no error")
+}
+
 func TestAPacedFlowKeepsItsRateOnTheKernelsStack(t *testing.T) {
 	const rate, length = 20_000_000, time.Second
 	ours, theirs := connected(t)
