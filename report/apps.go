@@ -37,3 +37,32 @@ func (r *Result) writeApps(table func(head []string, rows [][]string) error, lin
 	}
 	return nil
 }
+
+// apps refuses figures that lack what belongs to them.
+func (c *checker) apps(r *Result) {
+	for i := range r.PageScores {
+		s := &r.PageScores[i]
+		if s.Score != nil && (s.Idle == nil || s.Loaded == nil) {
+			c.complain("page_scores", "a score without the times that it is of")
+		}
+	}
+	for i := range r.Hops {
+		h := &r.Hops[i]
+		if (h.Induced == nil) != (h.Step == nil) || h.Queue && h.Step == nil {
+			c.complain("hops", "a router with a part of its figures")
+		}
+		c.times("hops", h.Idle, h.Loaded)
+	}
+	for i := range r.Directions {
+		if d := &r.Directions[i]; (d.Up == nil) != (d.Down == nil) {
+			c.complain("directions", "a figure for one direction alone")
+		}
+	}
+	for i := range r.Phases {
+		for j := range r.Phases[i].Voice {
+			for _, w := range []*VoiceWay{&r.Phases[i].Voice[j].Up, &r.Phases[i].Voice[j].Down} {
+				c.times("voice", w.OneWay, w.IPDVMean, w.IPDVP99, w.IPDVMax, w.RTPJitter)
+			}
+		}
+	}
+}

@@ -257,4 +257,15 @@ func TestWhatApplicationsSayIsPrintedAndReadBack(t *testing.T) {
 	if err := back.WriteJSON(&again); err != nil || again.String() != doc.String() {
 		t.Errorf("read back and written again it differs (%v)", err)
 	}
+	for name, c := range map[string]struct{ old, new string }{
+		"a step of nothing":          {`"step_ns": 80000000`, `"step_ns": null`},
+		"a direction alone":          {`"down_induced_median_ns": 0`, `"down_induced_median_ns": null`},
+		"a score of no pages":        {`"loaded": {`, `"loaded": null, "x": {`},
+		"a delay of a hundred years": {`"ipdv_max_ns": 31000000`, `"ipdv_max_ns": 3155760000000000000`},
+	} {
+		odd := strings.Replace(doc.String(), c.old, c.new, 1)
+		if _, err := ReadResult(strings.NewReader(odd)); err == nil || odd == doc.String() {
+			t.Errorf("%s is read without an error", name)
+		}
+	}
 }

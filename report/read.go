@@ -235,6 +235,7 @@ func (c *checker) result(d *document) *Result {
 			P99: orZero(o.P99), HasP99: o.P99 != nil, Max: orZero(o.Max)}})
 	}
 	r.PageScores, r.RRUL, r.Hops, r.Directions = d.PageScores, d.RRUL, d.Hops, d.Directions
+	c.apps(r)
 	for i := range d.Grades {
 		r.Grades = append(r.Grades, d.Grades[i].grade())
 	}
