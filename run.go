@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -125,6 +126,7 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	for i, p := range probes {
 		probing.Go(func() { ends[i] = r.probe(ctx, sending, p) })
 	}
+	r.o.Watch = append(slices.Clip(r.o.Watch), r.watchHost()...)
 	keeper.Go(func() { r.keep(keeping) })
 	keeper.Go(func() { r.watch(keeping) })
 	keeper.Go(func() { r.tell(keeping) })
