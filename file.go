@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"bufferbloat/internal/host"
+	"bufferbloat/load"
 	"bufferbloat/probe"
 )
 
@@ -207,6 +208,9 @@ func (r *Recording) apply(e *entry) error {
 	case e.Flow != nil:
 		if r.flow(e.Flow.Name) != nil || len(r.Flows) >= maxNames {
 			return fmt.Errorf("flow %q is declared twice, or is one too many", e.Flow.Name)
+		}
+		if d := e.Flow.Direction; d != load.Download && d != load.Upload {
+			return fmt.Errorf("flow %q without a direction", e.Flow.Name)
 		}
 		r.Flows = append(r.Flows, *e.Flow)
 	case e.Points != nil:
@@ -574,7 +578,7 @@ func (r *Recording) Check() error {
 		}
 	}
 	for _, f := range r.Flows {
-		errs = append(errs, take(entry{Flow: &Flow{Name: f.Name}}), take(entry{FlowEnd: &flowEnd{Flow: f.Name, Result: f.Result}}))
+		errs = append(errs, take(entry{Flow: &Flow{Name: f.Name, Direction: f.Direction}}), take(entry{FlowEnd: &flowEnd{Flow: f.Name, Result: f.Result}}))
 		for i := range f.Points {
 			if err := checkPoint(f.Points, i); err != nil {
 				errs = append(errs, fmt.Errorf("flow %q: %w", f.Name, err))

@@ -174,5 +174,10 @@ func FuzzReadRecording(f *testing.F) {
 				t.Errorf("phase %+v has a negative window", p)
 			}
 		}
+		for _, q := range rec.Others {
+			if len(q.At) != len(q.Values) {
+				t.Errorf("quantity %q has %d times and %d values", q.Name, len(q.At), len(q.Values))
+			}
+		}
 	})
 }

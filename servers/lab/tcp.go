@@ -305,6 +305,7 @@ func (h *Host) TCPInfo(conn net.Conn) (host.TCPInfo, error) {
 	ops := c.ep.SocketOptions()
 	out := host.TCPInfo{
 		RTT:               info.RTT,
+		RTTVariance:       info.RTTVar,
 		CongestionWindow:  int(info.SndCwnd),
 		CongestionControl: "cubic",
 		SendBuffer:        int(ops.GetSendBufferSize()),
