@@ -115,6 +115,8 @@ type Result struct {
 	HasServerOwnCPU bool
 	// Datagrams is what is known of a UDP flow's datagrams; nil for TCP.
 	Datagrams *Datagrams
+	// TLS is what encryption took; nil where there was none.
+	TLS *TLS
 	// Warning is something that weakens this flow's figure though it ran, "" if nothing: "the server sent no result".
 	Warning string
 }
@@ -125,4 +127,13 @@ func (r Result) Duration() time.Duration {
 		return 0
 	}
 	return r.Last.Sub(r.First)
+}
+
+// TLS is what the encryption of a flow took at this end.
+type TLS struct {
+	Version   string        `json:"version"` // "TLS 1.3"
+	Cipher    string        `json:"cipher"`  // "TLS_AES_128_GCM_SHA256"
+	Handshake time.Duration `json:"handshake_ns"`
+	// Busy is the time in TLS, the handshake aside and without waiting for the connection: processor time, and what other work took of it.
+	Busy time.Duration `json:"busy_ns"`
 }

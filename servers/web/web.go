@@ -16,6 +16,7 @@ import (
 	randv2 "math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,7 +61,7 @@ type Server struct {
 
 // Serve answers until ctx is done, and then returns nil. It fails where it can't listen. All connections have ended when it returns.
 func (s *Server) Serve(ctx context.Context, h host.Host, at ...netip.AddrPort) error {
-	v := &service{options: s.Options, clock: h, block: block()}
+	v := &service{options: s.Options, host: h, block: block()}
 	if v.options.MaxConnections == 0 {
 		v.options.MaxConnections = MaxConnections
 	}
@@ -105,7 +106,7 @@ func block() []byte {
 // service is one Serve.
 type service struct {
 	options Options
-	clock   host.Clock
+	host    host.Host
 	slots   chan struct{}
 	block   []byte
 }
@@ -126,7 +127,7 @@ func (v *service) accept(ctx context.Context, l net.Listener, group *errgroup.Gr
 			if failures++; failures >= maxErrors {
 				return fmt.Errorf("web server: %w", err)
 			}
-			if v.clock.SleepUntil(ctx, v.clock.Now().Add(10*time.Millisecond)) != nil {
+			if v.host.SleepUntil(ctx, v.host.Now().Add(10*time.Millisecond)) != nil {
 				return nil
 			}
 			continue
@@ -148,11 +149,11 @@ func (v *service) accept(ctx context.Context, l net.Listener, group *errgroup.Gr
 
 // serve answers the requests of one connection. What goes wrong in it is the client's business, who sees how it ends.
 func (v *service) serve(ctx context.Context, c net.Conn) {
-	ctx, cancel := host.WithTimeout(ctx, v.clock, v.options.MaxTime)
+	ctx, cancel := host.WithTimeout(ctx, v.host, v.options.MaxTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	defer c.Close()
-	var stream net.Conn = &patient{Conn: c, clock: v.clock}
+	var stream net.Conn = &patient{Conn: c, host: v.host}
 	if v.options.TLS != nil {
 		t := tls.Server(stream, v.options.TLS)
 		if t.Handshake() != nil {
@@ -236,17 +237,34 @@ func size(target string) (int64, bool) {
 // patient is a connection whose every read and write has idleTime to move a byte.
 type patient struct {
 	net.Conn
-	clock host.Clock
+	host host.Host
 }
 
 func (p *patient) Read(b []byte) (int, error) {
-	_ = p.SetReadDeadline(p.clock.Now().Add(idleTime)) // where it fails, so does Read
+	_ = p.SetReadDeadline(p.host.Now().Add(idleTime)) // where it fails, so does Read
 	return p.Conn.Read(b)
 }
 
-func (p *patient) Write(b []byte) (int, error) {
-	_ = p.SetWriteDeadline(p.clock.Now().Add(idleTime))
-	return p.Conn.Write(b)
+// Write goes on for as long as the client acknowledges what was written before: a stack makes room for more only when a good part of its buffer is free, which a
+// slow client takes long for.
+func (p *patient) Write(b []byte) (total int, err error) {
+	for acked, known := p.acked(); ; {
+		_ = p.SetWriteDeadline(p.host.Now().Add(idleTime))
+		n, err := p.Conn.Write(b[total:])
+		if total += n; err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return total, err
+		}
+		now, _ := p.acked()
+		if n == 0 && (!known || now == acked) {
+			return total, err
+		}
+		acked = now
+	}
+}
+
+func (p *patient) acked() (uint64, bool) {
+	info, err := p.host.TCPInfo(p.Conn)
+	return info.BytesAcked, err == nil && info.HasBytesAcked
 }
 
 // SelfSigned returns the settings of a TLS server with a new key and a certificate of its own for names, which may be addresses, and the roots
