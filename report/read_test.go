@@ -157,6 +157,9 @@ func FuzzReadResult(f *testing.F) {
 	f.Add([]byte(`{"schema":"bloat/result/1","path":{},"plan":{"phases":[{"flows":[{"direction":"upload"}]}]},"phases":[{"name":"a","kind":"load","goodput":[{"direction":"upload",` +
 		`"goodput_bps":5,"goodput_interval":{"low_bps":4,"high_bps":6},"flows":[{"name":"b","bytes":7}]}]}]}`))
 	f.Add([]byte(`{"schema":"bloat/result/1","status":4,"phases":[{"name":"idle","kind":"idle","latency":[{"n":1,"stated":true,"rtt_median_ns":5}]}]}`))
+	f.Add([]byte(`{"schema":"bloat/result/1","hops":[{"phase":"a","hop":1,"induced_median_ns":5,"step_ns":5,"queue":true}],"directions":[{"up_induced_median_ns":1,` +
+		`"down_induced_median_ns":2,"clock_drift_ns":3,"doubt":true}],"page_scores":[{"score":5,"idle":{"n":1},"loaded":{"n":2,"unsent":1}}],"phases":[{"name":"a","kind":"load",` +
+		`"voice":[{"series":"x","up":{"mos":4.1,"loss":0.1,"one_way_median_ns":7},"down":{"reason":"y"}}]}],"probes":[{"name":"x","ecn":"CE","hop":1,"marks":[{"ds":3,"count":1}]}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := ReadResult(bytes.NewReader(b))
 		if err != nil {
