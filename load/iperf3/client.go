@@ -33,6 +33,7 @@ const (
 	resultsTimeout = 30 * time.Second // for each step of the end, on a full path
 	goodbye        = 2 * time.Second  // for the server to close its side
 	busyPause      = 500 * time.Millisecond
+	reopens        = 700 * time.Millisecond // how long a port that is closed may be a stock server's between two tests
 )
 
 // Client knows a server. Its methods may be called from several goroutines; its fields must not change once it is used.
@@ -96,17 +97,15 @@ func (c *Client) open(ctx context.Context) (*control, error) {
 		wait = 10 * time.Second
 	}
 	begin := c.Host.Now()
-	for tries := 0; ; tries++ {
+	for {
 		k, err := c.openOnce(ctx)
 		if err == nil {
 			return k, nil
 		}
 		now := c.Host.Now()
 		// A stock server closes its port for a moment between two tests.
-		if isReset(err) || tries > 0 && errors.Is(err, syscall.ECONNREFUSED) {
-			err = fmt.Errorf("%w: %w", ErrBusy, err)
-		}
-		if !errors.Is(err, ErrBusy) || now.Sub(begin)+busyPause > wait {
+		between := isReset(err) || errors.Is(err, syscall.ECONNREFUSED) && now.Sub(begin) < reopens
+		if !errors.Is(err, ErrBusy) && !between || now.Sub(begin)+busyPause > wait {
 			if spent := now.Sub(begin); errors.Is(err, ErrBusy) && spent > busyPause {
 				err = fmt.Errorf("%w; asked for %v", err, spent.Round(100*time.Millisecond))
 			}

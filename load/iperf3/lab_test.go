@@ -113,6 +113,9 @@ func TestATestsEndIsInTimeOnASlowPath(t *testing.T) {
 }
 
 func TestDatagramsThroughABottleneck(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulated runs")
+	}
 	for _, o := range []TestOptions{{UDP: true, Downloads: 1}, {UDP: true, Uploads: 1}} {
 		o.Length, o.Rate = 5*time.Second, 5*bitrate.Mbit
 		within(t, lab.Config{Down: 4 * bitrate.Mbit, Up: 4 * bitrate.Mbit}, iperf3.Options{}, func(ctx context.Context, c *Client) {
@@ -145,6 +148,9 @@ func TestDatagramsThroughABottleneck(t *testing.T) {
 }
 
 func TestDatagramsThatAreLostDoubledAndReordered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulated runs")
+	}
 	effects := link.Effects{Loss: link.Loss{Good: 0.1}, Duplicate: 0.05, Reorder: link.Reorder{Share: 0.05}}
 	for _, o := range []TestOptions{{UDP: true, Downloads: 1}, {UDP: true, Uploads: 1}} {
 		o.Length, o.Rate = 10*time.Second, bitrate.Mbit

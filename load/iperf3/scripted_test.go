@@ -166,7 +166,12 @@ func TestWhatIsNoTestIsSaidToBeNone(t *testing.T) {
 		{"refused with a number", func(s *script) { s.greet(); s.send(wire.AppendError(nil, wire.DurationLimit, 0)...) }, wire.DurationLimit, "error 37"},
 		{"refused with half a number", func(s *script) { s.greet(); s.send(wire.AppendError(nil, wire.NotAuthorised, 0)[:5]...) }, wire.NotAuthorised, "error 142"},
 		{"no answer to the parameters", func(s *script) { s.greet(); time.Sleep(time.Minute) }, ErrSilent, "parameters"},
-		{"gone before the start", func(s *script) { s.greet(); s.state(wire.CreateStreams); s.data = append(s.data, must(s.l.Accept())) }, ErrRefused, "once the streams stood"},
+		{"gone before the start", func(s *script) {
+			s.greet()
+			s.state(wire.CreateStreams)
+			s.data = append(s.data, must(s.l.Accept()))
+			_, _ = io.CopyN(io.Discard, s.data[0], wire.CookieSize)
+		}, ErrRefused, "once the streams stood"},
 		{"an error at the start", func(s *script) {
 			s.greet()
 			s.state(wire.CreateStreams)
