@@ -19,6 +19,7 @@ import (
 	"bufferbloat/internal/host"
 	"bufferbloat/load"
 	"bufferbloat/probe"
+	"bufferbloat/report"
 	"bufferbloat/servers/lab"
 	"bufferbloat/servers/netperf"
 )
@@ -216,6 +217,9 @@ func TestAServerThatIsNotThereStopsNoOther(t *testing.T) {
 	if f, ok := finding(rec, "streams_missing"); !ok || !strings.Contains(f.Text, "192.0.2.77") {
 		t.Errorf("findings %+v, want one that says what is missing, and why", rec.Findings)
 	}
+	if got := report.New(rec).Status(); got != 4 {
+		t.Errorf("status %d, want 4", got)
+	}
 }
 
 func TestWithoutAnyServerThereIsNoRun(t *testing.T) {
@@ -296,6 +300,9 @@ func TestAServerThatDiesLeavesTheOtherServersFlows(t *testing.T) {
 	}
 	if f, ok := finding(rec, "streams_missing"); !ok || !strings.Contains(f.Text, "1 of 2 streams") {
 		t.Errorf("findings %+v", rec.Findings)
+	}
+	if got := report.New(rec).Status(); got != 4 {
+		t.Errorf("status %d, want 4", got)
 	}
 }
 

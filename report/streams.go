@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"sort"
 	"strings"
@@ -70,9 +71,9 @@ type Grid struct {
 	FairnessP10    float64       `json:"fairness_jain_p10"`
 }
 
-// Group is the sum of some of the streams of one direction: those of a group of the plan, or of a mark.
+// Group is the sum of some of the streams of one direction: those of a group of the plan, of a mark, or over one IP version.
 type Group struct {
-	By       string   `json:"by"` // "group" or "dscp"
+	By       string   `json:"by"` // "group", "dscp" or "family"
 	Name     string   `json:"name"`
 	Flowed   int      `json:"streams"`
 	Planned  int      `json:"streams_planned"`
@@ -181,12 +182,12 @@ func (g *Goodput) acks(plans map[string]*bufferbloat.FlowPlan) {
 	}
 }
 
-// groups sums up the parts of the streams: by the plan's groups, and by mark.
+// groups sums up the parts of the streams: by the plan's groups, by mark, and by IP version.
 func (g *Goodput) groups() {
 	for _, by := range []struct {
 		name string
 		of   func(*FlowDetail) string
-	}{{"group", func(d *FlowDetail) string { return d.Group }}, {"dscp", func(d *FlowDetail) string { return d.DSCP }}} {
+	}{{"group", func(d *FlowDetail) string { return d.Group }}, {"dscp", func(d *FlowDetail) string { return d.DSCP }}, {"family", (*FlowDetail).family}} {
 		parts := map[string]*Goodput{}
 		var order []string
 		for i := range g.Flows {
@@ -209,6 +210,18 @@ func (g *Goodput) groups() {
 				Goodput: value(int64(p.Rate), p.OK), Fairness: value(p.Fairness, p.HasFairness)})
 		}
 	}
+}
+
+// family is the IP version that a stream went over, "" where its server was not reached.
+func (d *FlowDetail) family() string {
+	a, err := netip.ParseAddr(d.Address)
+	switch {
+	case err != nil:
+		return ""
+	case a.Unmap().Is4():
+		return "IPv4"
+	}
+	return "IPv6"
 }
 
 // total adds up the directions.

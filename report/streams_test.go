@@ -35,6 +35,7 @@ func mixed(change ...func(*bufferbloat.Recording)) *bufferbloat.Recording {
 			plan.Phases[i].Name, plan.Phases[i].Flows = "load", flows
 		}
 	}
+	m.rec.Paths = []bufferbloat.Path{{Name: "far", Host: "far.example.net", Address: "2001:db8::7", Family: "IPv6", Stack: "kernel", Setup: 60 * msec}}
 	m.phase("idle", 5*second, 20*msec, 0)
 	load := m.phase("load", 30*second, 90*msec, 30*msec)
 	load.From = load.Start + 10*second + 300*msec
@@ -55,6 +56,9 @@ func mixed(change ...func(*bufferbloat.Recording)) *bufferbloat.Recording {
 // steady adds a flow that carries data at a rate from slew after its start on.
 func (m *maker) steady(p *bufferbloat.FlowPlan, ph *bufferbloat.Phase, rate bitrate.Bitrate, slew time.Duration) {
 	f := bufferbloat.Flow{Name: p.Name, Phase: ph.Name, Direction: p.Direction, Group: p.Group, Started: ph.Start, Address: "192.0.2.2"}
+	if p.Server == "far" {
+		f.Address = "2001:db8::7"
+	}
 	due := ph.Start + p.Start
 	first := due + slew
 	bytes := func(at time.Duration) uint64 { return uint64(math.Round(float64(rate) / 8 * (at - first).Seconds())) }
@@ -105,13 +109,14 @@ func TestSharesSlewAndSumsOfStreams(t *testing.T) {
 	names := map[string]int{}
 	for _, g := range down.Detail.Groups {
 		names[g.By+" "+g.Name] = g.Planned
-		if g.By == "group" {
+		switch g.By {
+		case "group":
 			groups += *g.Goodput
-		} else {
+		case "dscp":
 			classes += *g.Goodput
 		}
 	}
-	if want := (map[string]int{"group web": 1, "group torrent": 2, "dscp CS0": 1, "dscp CS1": 2}); !reflect.DeepEqual(names, want) {
+	if want := (map[string]int{"group web": 1, "group torrent": 2, "dscp CS0": 1, "dscp CS1": 2, "family IPv4": 2, "family IPv6": 1}); !reflect.DeepEqual(names, want) {
 		t.Errorf("got the parts %v, want %v", names, want)
 	}
 	if whole := int64(down.Rate); math.Abs(float64(groups-whole)) > 0.01*float64(whole) || math.Abs(float64(classes-whole)) > 0.01*float64(whole) {

@@ -81,8 +81,12 @@ func (g *Goodput) sumRows(phase string) [][]string {
 			continue
 		}
 		name := printable(part.Name)
-		if part.By == "group" && name == "" {
+		switch {
+		case name != "":
+		case part.By == "group":
 			name = "no group"
+		default:
+			name = "not reached"
 		}
 		row := []string{phase, g.Direction.String() + " " + name, streamCount(part.Flowed, part.Planned), none, none, none, none, none, none}
 		if part.Goodput != nil {

@@ -205,6 +205,9 @@ func (r *Result) writeTop(b *strings.Builder, end string) {
 			fmt.Fprintf(b, "%s%s\n", printable(line), end)
 		}
 	}
+	for i := range r.Paths {
+		fmt.Fprintf(b, "%s%s\n", printable(r.Paths[i].Text()), end)
+	}
 	for i := range r.Phases {
 		for _, g := range r.Phases[i].Goodput {
 			if g.OK {
