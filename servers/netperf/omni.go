@@ -26,6 +26,7 @@ type test struct {
 	rspSize  int
 	response wire.Response
 	began    time.Time // when the response was sent
+	flowing  time.Time // when the data connection came; the zero Time in tests without one
 	results  wire.Results
 	cpu      *cpuUse // nil where it is not measured
 }
@@ -398,7 +399,11 @@ func (t *test) end(at time.Time, why string) {
 	}
 	rate := ""
 	if n := t.results.RxBytes + t.results.TxBytes; t.results.Transactions == 0 && n > 0 {
-		rate = fmt.Sprintf(" (%.2f Mbit/s)", bitrate.Of(n, elapsed).Mbps())
+		from := t.began
+		if !t.flowing.IsZero() {
+			from = t.flowing // flows are asked for before their time
+		}
+		rate = fmt.Sprintf(" (%.2f Mbit/s)", bitrate.Of(n, max(0, at.Sub(from))).Mbps())
 	}
 	t.log.printf("netperf: %v ends %s after %v: %s%s; %s", t.peer, t, elapsed.Round(time.Millisecond), moved, rate, why)
 }

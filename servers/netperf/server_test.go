@@ -190,7 +190,7 @@ func TestAStockClientsUploadIsCountedToTheByte(t *testing.T) {
 		}
 		synctest.Wait()
 		if l := lines(); len(l) != 2 || !strings.Contains(l[0], "begins an upload of at most 1s") ||
-			!strings.Contains(l[1], "received 300001 bytes (1.93 Mbit/s)") || !strings.Contains(l[1], "closed") {
+			!strings.Contains(l[1], "received 300001 bytes (1.98 Mbit/s)") || !strings.Contains(l[1], "closed") {
 			t.Errorf("log %q", l)
 		}
 	})

@@ -56,6 +56,7 @@ func (t *test) runTCP(ctx context.Context) *refusal {
 // oneConnection runs the data phase of a test on its connection.
 func (t *test) oneConnection(ctx context.Context, conn net.Conn) {
 	accepted := t.host.Now()
+	t.flowing = accepted
 	var out pump.Outcome
 	switch flow := t.throttled(ctx, conn); t.kind {
 	case wire.TCPStream:

@@ -1,0 +1,301 @@
+package acceptance
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"bufferbloat/internal/bitrate"
+	"bufferbloat/internal/facility"
+	"bufferbloat/internal/testnet"
+)
+
+// wireTolerance is how far apart the flows of the two programs begin and end at most, where the machine has nothing else to do (make bench). On a
+// busy one the eleven programs that flent runs take up to seconds to start, and times are only logged.
+const wireTolerance = 100 * time.Millisecond
+
+// TestOurRRULAndFlentsAreTheSameOnTheWire runs both through links of the same kind and compares what a capture at the client sees: per bulk
+// flow its direction, the marks of both ends and when data flowed; per UDP probe its mark.
+func TestOurRRULAndFlentsAreTheSameOnTheWire(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"flent", "irtt"} {
+		if _, err := exec.LookPath(program); err != nil {
+			facility.Missing(t, program, err.Error())
+		}
+	}
+	ours, theirs := newWire(t), newWire(t)
+	binary, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(binary, filepath.Join(dir, "netperf")); err != nil {
+		t.Fatal(err)
+	}
+	host := ours.net.Server.IP.String()
+	ours.start(t, nil, binary, "rrul", "-H", host, "--length", "3", "--step", "0.2", "-4", "-o", filepath.Join(dir, "ours.bloat.json.gz"))
+	theirs.start(t, []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "MPLCONFIGDIR=" + dir, "LC_ALL=C.UTF-8", "MPLBACKEND=Agg"},
+		"flent", "rrul", "-4", "-H", host, "--length", "3", "-D", dir)
+	a, b := ours.end(t), theirs.end(t)
+	compareFlows(t, a, b, os.Getenv(accuracyVariable) != "")
+	if got, want := a.probes, b.probes; !maps.Equal(got, want) {
+		t.Errorf("marks of UDP probes: ours %v, flent's %v", got, want)
+	}
+}
+
+// bulk is one data connection as the capture saw it. Times count from the first echo request.
+type bulk struct {
+	up, down         byte // DS bytes
+	upload           bool
+	bytes            [2]int // of payload from the client and from the server
+	first, last      time.Duration
+	changedUpOrDown  bool // its marks were not the same on all packets with data
+	seenUp, seenDown bool
+}
+
+// wireView is what a capture saw.
+type wireView struct {
+	flows  []*bulk
+	probes map[byte]int // DS byte of UDP probes, and how many sockets sent with it
+}
+
+// compareFlows matches the flows by direction and marks, and compares their times where that is wanted.
+func compareFlows(t *testing.T, a, b wireView, times bool) {
+	t.Helper()
+	key := func(f *bulk) string {
+		return fmt.Sprintf("upload %v, marks %#02x up and %#02x down", f.upload, f.up, f.down)
+	}
+	sort := func(fs []*bulk) map[string][]*bulk {
+		m := map[string][]*bulk{}
+		for _, f := range fs {
+			if f.changedUpOrDown {
+				t.Errorf("a flow changed its marks: %+v", f)
+			}
+			m[key(f)] = append(m[key(f)], f)
+		}
+		return m
+	}
+	ours, theirs := sort(a.flows), sort(b.flows)
+	if len(a.flows) != 8 || len(b.flows) != 8 {
+		t.Errorf("%d flows of ours and %d of flent's, want 8", len(a.flows), len(b.flows))
+	}
+	for k := range theirs {
+		if len(ours[k]) != len(theirs[k]) {
+			t.Errorf("%s: %d of ours, %d of flent's", k, len(ours[k]), len(theirs[k]))
+			continue
+		}
+		for i, f := range ours[k] {
+			g := theirs[k][i]
+			t.Logf("%s: ours from %v to %v, flent's from %v to %v", k, f.first, f.last, g.first, g.last)
+			if times && ((f.first-g.first).Abs() > wireTolerance || (f.last-g.last).Abs() > wireTolerance) {
+				t.Errorf("%s: ours from %v to %v, flent's from %v to %v, more than %v apart", k, f.first, f.last, g.first, g.last, wireTolerance)
+			}
+		}
+	}
+	for k := range ours {
+		if len(theirs[k]) == 0 {
+			t.Errorf("%s: %d of ours, none of flent's", k, len(ours[k]))
+		}
+	}
+}
+
+// wireRun is one program in a network of its own with the lab server and a capture.
+type wireRun struct {
+	net  *testnet.Net
+	cmd  *exec.Cmd
+	out  bytes.Buffer
+	stop chan struct{}
+	view func() wireView
+}
+
+func newWire(t *testing.T) *wireRun {
+	t.Helper()
+	w := &wireRun{net: testnet.New(t), stop: make(chan struct{})}
+	w.net.Down.Shape(t, testnet.Queue{Rate: 8 * bitrate.Mbit, Buffer: 50 * time.Millisecond})
+	w.net.Up.Shape(t, testnet.Queue{Rate: 4 * bitrate.Mbit, Buffer: 50 * time.Millisecond})
+	serve(t, w.net)
+	return w
+}
+
+// start begins to capture and to run a command in the client's namespace.
+func (w *wireRun) start(t *testing.T, env []string, name string, args ...string) {
+	t.Helper()
+	w.view = w.capture(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	c := w.net.Client.Command(name, args...)
+	w.cmd = exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
+	w.cmd.WaitDelay = time.Second
+	w.cmd.Env = append(os.Environ(), env...)
+	w.cmd.Stdout, w.cmd.Stderr = &w.out, &w.out
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end waits for the command and returns what was on the wire.
+func (w *wireRun) end(t *testing.T) wireView {
+	t.Helper()
+	err := w.cmd.Wait()
+	close(w.stop)
+	view := w.view()
+	if err != nil && w.cmd.ProcessState.ExitCode() != statusPartial {
+		t.Errorf("%v: %v\n%s", w.cmd.Args, err, w.out.String())
+	}
+	return view
+}
+
+// capture reads what passes the client's device until w.stop is closed.
+func (w *wireRun) capture(t *testing.T) func() wireView {
+	t.Helper()
+	fd := -1
+	var err error
+	w.net.Client.Inside(t, func() {
+		var dev *net.Interface
+		if dev, err = net.InterfaceByName(w.net.ClientDevice.Name); err != nil {
+			return
+		}
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return
+		}
+		all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
+		if err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: dev.Index}); err != nil {
+			return
+		}
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) // with less, packets may be missed on a busy machine
+		if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+			return
+		}
+		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000})
+	})
+	if err != nil {
+		facility.Missing(t, "packet-socket", err.Error())
+	}
+	s := &sniffer{client: w.net.Client.IP, flows: map[uint16]*bulk{}, probes: map[uint16]map[byte]int{}}
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		defer unix.Close(fd)
+		b, oob := make([]byte, 128), make([]byte, 128)
+		for {
+			n, k, _, _, err := unix.Recvmsg(fd, b, oob, unix.MSG_TRUNC)
+			if err == nil {
+				s.packet(b[:min(n, len(b))], stampOf(oob[:k]))
+				continue
+			}
+			select {
+			case <-w.stop:
+				return
+			default:
+			}
+		}
+	})
+	return func() wireView { reader.Wait(); return s.result() }
+}
+
+// stampOf is the kernel's time stamp of a packet.
+func stampOf(oob []byte) time.Time {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return time.Time{}
+	}
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SO_TIMESTAMPNS && len(m.Data) >= 16 {
+			return time.Unix(int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:])))
+		}
+	}
+	return time.Time{}
+}
+
+// sniffer sorts packets by the client's port.
+type sniffer struct {
+	client netip.Addr
+	zero   time.Time // of the first echo request
+	flows  map[uint16]*bulk
+	probes map[uint16]map[byte]int
+}
+
+func (s *sniffer) packet(b []byte, at time.Time) {
+	if len(b) < 28 || b[0]>>4 != 4 {
+		return
+	}
+	ds, length, header := b[1], int(binary.BigEndian.Uint16(b[2:])), int(b[0]&15)*4
+	from := netip.AddrFrom4([4]byte(b[12:16])) == s.client
+	if len(b) < header+8 {
+		return
+	}
+	port, other := binary.BigEndian.Uint16(b[header:]), binary.BigEndian.Uint16(b[header+2:])
+	if !from {
+		port, other = other, port
+	}
+	switch p := b[header:]; b[9] {
+	case unix.IPPROTO_ICMP:
+		if from && p[0] == 8 && s.zero.IsZero() {
+			s.zero = at
+		}
+	case unix.IPPROTO_UDP:
+		if from && other == 2112 && !s.zero.IsZero() && at.Sub(s.zero) > 2*time.Second { // before that flent asks what the server can do
+			if s.probes[port] == nil {
+				s.probes[port] = map[byte]int{}
+			}
+			s.probes[port][ds]++
+		}
+	case unix.IPPROTO_TCP:
+		if len(p) < 20 || other == 12865 {
+			return
+		}
+		if payload := length - header - int(p[12]>>4)*4; payload > 0 {
+			s.data(port, from, ds, payload, at)
+		}
+	}
+}
+
+// data counts a segment of a data connection.
+func (s *sniffer) data(port uint16, from bool, ds byte, payload int, at time.Time) {
+	f := s.flows[port]
+	if f == nil {
+		f = &bulk{first: at.Sub(s.zero)}
+		s.flows[port] = f
+	}
+	f.last = at.Sub(s.zero)
+	side, mark, seen := 1, &f.down, &f.seenDown
+	if from {
+		side, mark, seen = 0, &f.up, &f.seenUp
+	}
+	f.bytes[side] += payload
+	if *seen && *mark != ds&^3 {
+		f.changedUpOrDown = true
+	}
+	*mark, *seen = ds&^3, true
+}
+
+func (s *sniffer) result() wireView {
+	v := wireView{probes: map[byte]int{}}
+	for _, f := range s.flows {
+		f.upload = f.bytes[0] > f.bytes[1]
+		v.flows = append(v.flows, f)
+	}
+	slices.SortFunc(v.flows, func(a, b *bulk) int { return int(a.first - b.first) })
+	for _, marks := range s.probes {
+		most := byte(0)
+		for ds, n := range marks {
+			if n > marks[most] { // what opens and closes a session has no mark
+				most = ds
+			}
+		}
+		v.probes[most]++
+	}
+	return v
+}
