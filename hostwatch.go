@@ -32,6 +32,9 @@ func (r *run) watchHost() []Watch {
 	if w, err := watchCores(); err == nil { // where there are no times of CPUs, the recording says so already
 		all = append(all, w)
 	}
+	if w, ok := watchQuota(); ok {
+		all = append(all, w)
+	}
 	if _, plain := r.h.(*host.Kernel); !plain || r.o.Lab != nil {
 		return all
 	}

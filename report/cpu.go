@@ -1,7 +1,10 @@
 package report
 
 import (
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"bufferbloat"
@@ -69,6 +72,70 @@ func cpuUse(series *bufferbloat.CPUSeries, from, to time.Duration) CPU {
 		c.Cores = append(c.Cores, Share{mean, sd})
 	}
 	return c
+}
+
+// stoppedShare is the share of its quota's periods in which a program is stopped from which the quota counts as the limit.
+const stoppedShare = 0.05
+
+// quotaUse returns the quota on the program's CPU time in CPUs, and the mean share of its periods within from..to in which it stopped the program;
+// zeros where none was recorded.
+func quotaUse(rec *bufferbloat.Recording, from, to time.Duration) (limit, stopped float64) {
+	limit, _ = meanWithin(rec, "cpu_quota::limit", from, to)
+	stopped, _ = meanWithin(rec, "cpu_quota::throttled", from, to)
+	return limit, stopped
+}
+
+// The shares of the busiest CPU from which interrupts and packets, or what the hypervisor took, are named as what kept it busy.
+const (
+	packetsShare = 0.5
+	stolenShare  = 0.1
+)
+
+// busyWith says what the busiest CPU was busy with within from..to, beside programs: "", or words that begin with a comma.
+func busyWith(rec *bufferbloat.Recording, from, to time.Duration) (words string) {
+	busiest, cpu := 0.0, ""
+	for i := 0; rec != nil && i < len(rec.Others); i++ {
+		if name, of := strings.CutSuffix(rec.Others[i].Name, "::busy"); of && strings.HasPrefix(name, "cpu") {
+			if mean, ok := meanWithin(rec, rec.Others[i].Name, from, to); ok && mean > busiest {
+				busiest, cpu = mean, name
+			}
+		}
+	}
+	if cpu == "" {
+		return ""
+	}
+	softirq, _ := meanWithin(rec, cpu+"::softirq", from, to)
+	irq, _ := meanWithin(rec, cpu+"::irq", from, to)
+	if softirq+irq >= packetsShare {
+		words += fmt.Sprintf(", %s of it with interrupts and packets (spread the device's receive queues: RSS, RPS)", percent((softirq+irq)/busiest))
+	}
+	if steal, _ := meanWithin(rec, cpu+"::steal", from, to); steal >= stolenShare {
+		words += fmt.Sprintf(", %s of it stolen by the hypervisor", percent(steal/busiest))
+	}
+	return words
+}
+
+// meanWithin returns the mean of a quantity's values whose interval, from the reading before, ends within from..to, or false where there is none.
+func meanWithin(rec *bufferbloat.Recording, name string, from, to time.Duration) (float64, bool) {
+	if rec == nil {
+		return 0, false
+	}
+	i := slices.IndexFunc(rec.Others, func(q bufferbloat.Quantity) bool { return q.Name == name })
+	if i < 0 {
+		return 0, false
+	}
+	sum, n, began := 0.0, 0, time.Duration(0)
+	for k, at := range rec.Others[i].At {
+		if began >= from && at <= to {
+			sum += rec.Others[i].Values[k]
+			n++
+		}
+		began = at
+	}
+	if n == 0 {
+		return 0, false
+	}
+	return sum / float64(n), true
 }
 
 // sound reports whether a sample has shares, and as many of them as those before it (0: any number).

@@ -38,7 +38,7 @@ func (r *Result) derive(rec *bufferbloat.Recording) {
 			continue
 		}
 		p.deriveLoad(add)
-		r.deriveCPU(p, add)
+		r.deriveCPU(rec, p, add)
 		for j := range p.Latency {
 			r.deriveLatency(p, &p.Latency[j], j == 0, add)
 		}
@@ -148,19 +148,28 @@ func (g *Goodput) deriveSlew(p *Phase, add adder) {
 	}
 }
 
-// deriveCPU says where the CPUs of the host may have been the limit. The RRUL specification wants such a run to count for nothing.
-func (r *Result) deriveCPU(p *Phase, add adder) {
-	if p.Kind == bufferbloat.Load && p.CPU.OK && p.CPU.Busiest().Mean >= busyCore {
+// deriveCPU says where the CPUs of the host, or its quota of their time, may have been the limit. The RRUL specification wants such a run to count for
+// nothing.
+func (r *Result) deriveCPU(rec *bufferbloat.Recording, p *Phase, add adder) {
+	if p.Kind != bufferbloat.Load {
+		return
+	}
+	severity := bufferbloat.Weakens
+	if strings.HasPrefix(r.Plan.Workload, "rrul") {
+		severity = bufferbloat.Voids
+	}
+	if limit, share := quotaUse(rec, p.From, p.To); share >= stoppedShare {
+		add("cpu_client", severity, p.Name, "a quota of %s CPUs stopped this program in %s of its periods: the quota may be the limit, not the link; "+
+			"raise it, or measure from elsewhere", strconv.FormatFloat(limit, 'g', 3, 64), percent(share))
+		return
+	}
+	if p.CPU.OK && p.CPU.Busiest().Mean >= busyCore {
 		host, who := "this host", "this program"
 		if p.CPU.OnlyCores {
 			host, who = "the measuring host", "netperf"
 		}
-		severity := bufferbloat.Weakens
-		if strings.HasPrefix(r.Plan.Workload, "rrul") {
-			severity = bufferbloat.Voids
-		}
-		add("cpu_client", severity, p.Name, "a CPU of %s was %s busy (%s took %s of all): the host may be the limit, not the link",
-			host, percent(p.CPU.Busiest().Mean), who, percent(p.CPU.Own))
+		add("cpu_client", severity, p.Name, "a CPU of %s was %s busy (%s took %s of all)%s: the host may be the limit, not the link",
+			host, percent(p.CPU.Busiest().Mean), who, percent(p.CPU.Own), busyWith(rec, p.From, p.To))
 	}
 }
 
