@@ -5,7 +5,6 @@ import (
 	"math/bits"
 	"net"
 	"os"
-	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -109,10 +108,6 @@ func (s *socket) outcome(op, call string) (int, error) {
 	if s.errno != 0 {
 		return 0, &net.OpError{Op: op, Net: s.conn.RemoteAddr().Network(), Source: s.conn.LocalAddr(), Addr: s.conn.RemoteAddr(),
 			Err: os.NewSyscallError(call, s.errno)}
-	}
-	if s.moved >= chunk {
-		// The scheduler has not seen the call, and would let this goroutine go on for 10 ms while probes wait for their turn.
-		runtime.Gosched()
 	}
 	return s.moved, nil
 }
