@@ -94,7 +94,9 @@ func (r *run) applicationProbe(ctx context.Context, a askedProbe, o probe.Option
 			return nil, fmt.Errorf("look-ups want a name, and %s is an address: say what to look up", name)
 		}
 		_, port := resolverOf(a.plan.Target)
-		return dns.Dial(limited, r.h, netip.AddrPortFrom(a.addr, port), o, dns.Options{Name: name})
+		return eitherFamily(func(ipv6 bool) (probe.Transport, error) {
+			return dns.Dial(limited, r.h, netip.AddrPortFrom(a.addr, port), o, dns.Options{Name: name, IPv6: ipv6})
+		})
 	}
 	u, port, err := a.object()
 	if err != nil {
@@ -139,7 +141,19 @@ func (r *run) pageProbe(ctx context.Context, a askedProbe, at netip.AddrPort, u 
 			profile.LookUps = 0 // an address needs none
 		}
 	}
-	return page.Dial(ctx, r.h, at, u, o, page.Options{Profile: &profile, Resolver: netip.AddrPortFrom(resolver, resolverPort), Names: names, Roots: r.o.Roots})
+	return eitherFamily(func(ipv6 bool) (probe.Transport, error) {
+		return page.Dial(ctx, r.h, at, u, o, page.Options{Profile: &profile, Resolver: netip.AddrPortFrom(resolver, resolverPort), Names: names, IPv6: ipv6,
+			Roots: r.o.Roots})
+	})
+}
+
+// eitherFamily opens a probe that looks up IPv4 addresses or, where the name has none, IPv6 ones. It makes no difference to what is measured.
+func eitherFamily(open func(ipv6 bool) (probe.Transport, error)) (probe.Transport, error) {
+	t, err := open(false)
+	if errors.Is(err, dns.ErrNoAddress) {
+		t, err = open(true)
+	}
+	return t, err
 }
 
 // pageName is what the lab server is asked for where the plan names it by its address; it answers to any name.

@@ -20,6 +20,9 @@ const Port = lookup.Port
 // MaxInFlight bounds the look-ups that wait for an answer, and with them the open sockets. A probe beyond it is not sent.
 const MaxInFlight = 256
 
+// ErrNoAddress says that a name has no address of the family that was asked for.
+var ErrNoAddress = lookup.ErrNoAddress
+
 // Options are what a look-up has beyond probe.Options.
 type Options struct {
 	Name string // what to look up; it must have an address of the family asked for

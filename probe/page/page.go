@@ -57,6 +57,7 @@ type Options struct {
 	Profile  *Profile       // nil is Default
 	Resolver netip.AddrPort // whom to ask for names; needed where the profile has look-ups
 	Names    []string       // that are looked up, again from the first where the profile wants more; needed where it has look-ups
+	IPv6     bool           // look up IPv6 addresses instead of IPv4 ones
 	Roots    *x509.CertPool // whom to believe behind https; nil is the system's own
 }
 
@@ -111,7 +112,7 @@ func newTransport(h host.Host, target netip.AddrPort, u *url.URL, po probe.Optio
 		return nil, errors.New("the profile has look-ups: want a resolver and names to look up")
 	}
 	for i := range t.profile.LookUps {
-		q, err := lookup.NewQuery(o.Names[i%len(o.Names)], o.Resolver.Addr().Is6())
+		q, err := lookup.NewQuery(o.Names[i%len(o.Names)], o.IPv6)
 		if err != nil {
 			return nil, err
 		}
