@@ -37,6 +37,7 @@ func (r *recorder) judge(stopped string) []Finding {
 	defer r.mu.Unlock()
 	found := append(r.rec.judgeFlows(stopped), r.rec.judgeCongestionControl()...)
 	found = append(found, r.rec.judgeDistance()...)
+	found = append(found, r.rec.judgeTLS()...)
 	found = append(found, r.rec.judgeProbes()...)
 	return append(found, r.rec.judgeMarks()...)
 }

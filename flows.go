@@ -254,7 +254,7 @@ func (r *run) flowResult(due time.Time, res *load.Result) FlowResult {
 		Connected: r.offset(res.Connected), First: r.offset(res.First), Last: r.offset(res.Last), Stopped: r.offset(res.Stopped),
 		Retransmits: res.Retransmits, HasRetransmits: res.HasRetransmits, CongestionControl: res.CongestionControl,
 		ServerBytes: res.ServerBytes, HasServerBytes: res.HasServerBytes, ServerCPU: res.ServerCPU, HasServerCPU: res.HasServerCPU,
-		ServerOwnCPU: res.ServerOwnCPU, HasServerOwnCPU: res.HasServerOwnCPU, Datagrams: res.Datagrams,
+		ServerOwnCPU: res.ServerOwnCPU, HasServerOwnCPU: res.HasServerOwnCPU, Datagrams: res.Datagrams, TLS: res.TLS,
 		Warning: res.Warning,
 	}
 	if res.HasRemoteDS {

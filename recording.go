@@ -179,6 +179,7 @@ type FlowResult struct {
 	ServerOwnCPU      float64         `json:"server_own_cpu,omitempty"` // of the server program alone, in CPUs
 	HasServerOwnCPU   bool            `json:"has_server_own_cpu,omitempty"`
 	Datagrams         *load.Datagrams `json:"datagrams,omitempty"` // of a UDP flow
+	TLS               *load.TLS       `json:"tls,omitempty"`       // nil where the flow was not encrypted
 	Warning           string          `json:"warning,omitempty"`
 }
 

@@ -21,7 +21,9 @@ type RunOptions struct {
 	Version    string         // of the program, for the recording
 	Started    time.Time      // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
 	Passphrase string         // for the server; it is stored nowhere
-	Roots      *x509.CertPool // whom TLS and https probes believe; nil is the system's own
+	Roots      *x509.CertPool // whom flows and probes over TLS believe; nil is the system's own
+	// AnyCertificate has HTTP flows believe every web server, which a finding says.
+	AnyCertificate bool
 	// IPerf3Login is for an iperf3 server that wants a user name with the passphrase; nil for none.
 	IPerf3Login *IPerf3Login
 	File        io.Writer         // takes the recording as it grows; nil for none
@@ -57,6 +59,9 @@ func Run(ctx context.Context, plan Plan, o RunOptions) (*Recording, error) {
 		return nil, err
 	}
 	if err := r.reach(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.checkWeb(ctx); err != nil {
 		return nil, err
 	}
 	if o.Reached != nil {

@@ -24,6 +24,7 @@ import (
 type measureFlags struct {
 	four, six                        bool
 	passphrase, ca                   string
+	insecure                         bool
 	source, device                   string
 	port, irttPort, iperf3Port, data uint16
 	iperf3                           iperf3Login
@@ -48,7 +49,8 @@ func (f *measureFlags) registerServer(flags *pflag.FlagSet) {
 	flags.BoolVarP(&f.four, "ipv4", "4", false, "use IPv4")
 	flags.BoolVarP(&f.six, "ipv6", "6", false, "use IPv6")
 	flags.StringVarP(&f.passphrase, "passphrase", "Z", "", "passphrase of the server")
-	flags.StringVar(&f.ca, "ca", "", "file of certificates in PEM that TLS and https probes believe, in place of the system's")
+	flags.StringVar(&f.ca, "ca", "", "file of certificates in PEM that flows and probes over TLS believe, in place of the system's")
+	flags.BoolVar(&f.insecure, "insecure", false, "let HTTP flows load a web server whose certificate is not believed")
 	flags.StringVar(&f.device, "interface", "", "network device to send through")
 	flags.StringVar(&f.source, "source", "", "local address to send from")
 	flags.Uint16Var(&f.port, "port", 12865, "control port of the netperf server")
@@ -148,6 +150,7 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 	if o.IPerf3Login, err = f.iperf3.login(); err != nil {
 		return &usageError{err}
 	}
+	o.AnyCertificate = f.insecure
 	if o.Roots, err = readRoots(f.ca); err != nil {
 		return &usageError{err}
 	}
@@ -219,6 +222,9 @@ func spoken(plan bufferbloat.Plan) string {
 		for _, f := range ph.Flows {
 			if f.Protocol == bufferbloat.IPerf3 || f.Protocol == bufferbloat.IPerf3UDP {
 				return string(bufferbloat.IPerf3)
+			}
+			if f.Protocol == bufferbloat.HTTP {
+				return string(bufferbloat.HTTP)
 			}
 		}
 	}

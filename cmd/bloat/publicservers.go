@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -130,8 +131,8 @@ func (f *directoryFlags) publicServers(plan *bufferbloat.Plan, automation string
 		}
 	}
 	var errs []error
-	for _, s := range append([]bufferbloat.Server{plan.Server}, plan.Others...) {
-		e := find(s.Host)
+	for _, name := range loadedHosts(plan) {
+		e := find(name)
 		if e == nil || slices.Contains(use.servers, e) {
 			continue
 		}
@@ -147,6 +148,22 @@ func (f *directoryFlags) publicServers(plan *bufferbloat.Plan, automation string
 		return use, &usageError{err}
 	}
 	return use, nil
+}
+
+// loadedHosts are the hosts that a plan sends load to.
+func loadedHosts(plan *bufferbloat.Plan) []string {
+	hosts := []string{plan.Server.Host}
+	for _, s := range plan.Others {
+		hosts = append(hosts, s.Host)
+	}
+	for _, ph := range plan.Phases {
+		for _, f := range ph.Flows {
+			if u, err := url.Parse(f.URL); err == nil && f.URL != "" {
+				hosts = append(hosts, u.Hostname())
+			}
+		}
+	}
+	return hosts
 }
 
 // usePublicServers counts a run that is about to begin against the public servers of its plan, and tells their policies to who uses them for the first

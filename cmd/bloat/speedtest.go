@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"bufferbloat"
 	"bufferbloat/internal/dscp"
+	"bufferbloat/load"
 )
 
 // speedtestFlags are the flags of bloat speedtest as parsed.
@@ -23,6 +25,7 @@ type speedtestFlags struct {
 	interval             seconds
 	probe                string
 	protocol             string
+	url, uploadURL       string
 }
 
 func (a *app) speedtestCommand() *cobra.Command {
@@ -36,6 +39,7 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 		Example: `  bloat speedtest -H netperf.example.net
   bloat speedtest -H 192.0.2.1 -c -t 60 --json
   bloat speedtest --protocol iperf3 -H iperf.example.net
+  bloat speedtest --protocol http --url https://example.net/large --upload-url https://example.net/up
   bloat speedtest --lab fq_codel`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if f.lab.on() && len(args) == 1 && f.lab.queue == defaultQueue {
@@ -55,7 +59,9 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 	flags.VarP(&f.idle, "idle", "i", "length of the idle baseline before the load; 0 for none")
 	flags.BoolVarP(&f.sequential, "sequential", "s", false, "download, then upload (default)")
 	flags.BoolVarP(&f.together, "concurrent", "c", false, "download and upload at once")
-	flags.StringVar(&f.protocol, "protocol", string(bufferbloat.Netperf), "what the flows speak: netperf or iperf3")
+	flags.StringVar(&f.protocol, "protocol", string(bufferbloat.Netperf), "what the flows speak: netperf, iperf3 or http")
+	flags.StringVar(&f.url, "url", "", "http: what to fetch, a large object; the server's own /bytes/N where this is not given, and it is ours")
+	flags.StringVar(&f.uploadURL, "upload-url", "", "http: where uploads go (default: --url, or the server's own)")
 	f.registerServer(flags)
 	f.registerIPerf3(flags)
 	flags.Var(&f.dscp, "dscp", "mark of flows and probes: a name (EF, CS1) or 0 to 63")
@@ -67,6 +73,11 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 
 // plan turns the flags into a plan, or says which can't be.
 func (f *speedtestFlags) plan(hosts []string) (bufferbloat.Plan, error) {
+	if len(hosts) == 0 && f.url != "" && !f.lab.on() {
+		if u, err := url.Parse(f.url); err == nil {
+			hosts = []string{u.Hostname()}
+		}
+	}
 	servers, err := f.servers(hosts, 1, 0)
 	switch {
 	case f.sequential && f.together:
@@ -80,10 +91,24 @@ func (f *speedtestFlags) plan(hosts []string) (bufferbloat.Plan, error) {
 		Length: time.Duration(f.length), Streams: f.streams, Concurrent: f.together, Interval: time.Duration(f.interval), DSCP: f.dscp,
 		Probe: bufferbloat.ProbeKind(f.probe)})
 	protocol := bufferbloat.Protocol(f.protocol)
-	if protocol != bufferbloat.Netperf && protocol != bufferbloat.IPerf3 {
-		return bufferbloat.Plan{}, fmt.Errorf("--protocol %q: want netperf or iperf3", f.protocol)
+	switch protocol {
+	case bufferbloat.Netperf, bufferbloat.IPerf3:
+		if f.url != "" || f.uploadURL != "" {
+			return bufferbloat.Plan{}, errors.New("--url and --upload-url go with --protocol http")
+		}
+	case bufferbloat.HTTP:
+	default:
+		return bufferbloat.Plan{}, fmt.Errorf("--protocol %q: want netperf, iperf3 or http", f.protocol)
 	}
 	plan.Speak(protocol)
+	for i := range plan.Phases {
+		for j := range plan.Phases[i].Flows {
+			flow := &plan.Phases[i].Flows[j]
+			if flow.URL = f.url; flow.Direction == load.Upload && f.uploadURL != "" {
+				flow.URL = f.uploadURL
+			}
+		}
+	}
 	return plan, plan.Check()
 }
 

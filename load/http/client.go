@@ -27,6 +27,7 @@ import (
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/pump"
 	wire "bufferbloat/internal/wire/http"
+	"bufferbloat/load"
 )
 
 const (
@@ -126,6 +127,22 @@ func (c *Client) locate(ctx context.Context, u *url.URL, known netip.Addr) (plac
 	return p, nil
 }
 
+// ServerInfo is what Check learned of a server.
+type ServerInfo struct {
+	Setup time.Duration  // of the TCP handshake
+	Addr  netip.AddrPort // where redirections led
+}
+
+// Check opens a connection as a flow of that direction would, and closes it, so that a server that refuses is known before any load. Errors are as Flow.Open's.
+func (c *Client) Check(ctx context.Context, d load.Direction) (ServerInfo, error) {
+	f := c.NewFlow(FlowOptions{Direction: d, Length: time.Second})
+	if err := f.Open(ctx); err != nil {
+		return ServerInfo{}, err
+	}
+	defer f.Close()
+	return ServerInfo{Setup: f.link.setup, Addr: f.link.place.addr}, nil
+}
+
 // link is an open connection to a place. It is used from one goroutine at a time; what other goroutines read of it is guarded by its flow.
 type link struct {
 	client *Client
@@ -133,9 +150,10 @@ type link struct {
 	raw    net.Conn
 	stream net.Conn // what HTTP is spoken on: raw, or TLS over it
 	reader *bufio.Reader
-	secure *secure // nil for plain HTTP
-	base   uint64  // acknowledged before any byte was sent: the SYN where the stack counts it
-	heads  uint64  // bytes of heads that were written
+	secure *secure       // nil for plain HTTP
+	setup  time.Duration // of the TCP handshake
+	base   uint64        // acknowledged before any byte was sent: the SYN where the stack counts it
+	heads  uint64        // bytes of heads that were written
 }
 
 // secure is what TLS costs.
@@ -150,6 +168,7 @@ type secure struct {
 func (c *Client) connect(ctx context.Context, p place) (*link, error) {
 	dialing, cancel := host.WithTimeout(ctx, c.Host, connectTimeout)
 	defer cancel()
+	began := c.Host.Now()
 	raw, err := c.Host.DialTCP(dialing, p.addr, c.Socket)
 	if err != nil {
 		if dialing.Err() != nil && ctx.Err() == nil {
@@ -159,7 +178,7 @@ func (c *Client) connect(ctx context.Context, p place) (*link, error) {
 		}
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	l := &link{client: c, place: p, raw: raw, stream: raw}
+	l := &link{client: c, place: p, raw: raw, stream: raw, setup: c.Host.Now().Sub(began)}
 	if info, err := c.Host.TCPInfo(raw); err == nil {
 		l.base = info.BytesAcked
 	}

@@ -47,9 +47,10 @@ type Flow struct {
 	link      *link // nil before it stands and after its end
 	acks      bool  // the stack tells what is acknowledged
 	connected bool
-	done      uint64 // delivered by connections before this one
-	before    uint64 // payload of the bodies before the present one, on this connection
-	highest   uint64 // of what Delivered returned
+	opened    time.Time // when link was
+	done      uint64    // delivered by connections before this one
+	before    uint64    // payload of the bodies before the present one, on this connection
+	highest   uint64    // of what Delivered returned
 	first     time.Time
 	grew      time.Time // when it was last seen to have grown
 }
@@ -75,6 +76,9 @@ func (f *Flow) Open(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		if refused := (*StatusError)(nil); errors.As(err, &refused) {
+			return err // which names the URL
+		}
 		return fmt.Errorf("%s: %w", f.client.URL.Redacted(), err)
 	}
 	f.use(l)
@@ -86,7 +90,7 @@ func (f *Flow) use(l *link) {
 	info, err := f.client.Host.TCPInfo(l.raw)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.link, f.connected = l, true
+	f.link, f.connected, f.opened = l, true, f.client.Host.Now()
 	f.acks = err == nil && info.HasBytesAcked
 }
 
@@ -177,9 +181,15 @@ func less(a, b uint64) uint64 {
 	return a - b
 }
 
+// freshness is how long a connection may have stood idle before a flow: servers close those that nobody uses.
+const freshness = 4 * time.Second
+
 // Run runs the flow to its end, opening it first if it is not. The Result is what was counted, and is true also beside an error, which says why there is no
 // more of it. Once ctx is done Run returns within a second.
 func (f *Flow) Run(ctx context.Context) (load.Result, error) {
+	if f.link != nil && f.client.Host.Now().Sub(f.opened) > freshness {
+		f.unuse()
+	}
 	if f.link == nil {
 		if err := f.Open(ctx); err != nil {
 			return load.Result{}, err
@@ -574,7 +584,11 @@ func (r *running) warning() string {
 	const much = 0.05
 	took := r.out.Stopped.Sub(r.began)
 	if share := r.waited.Seconds() / took.Seconds(); share > much && r.objects > 1 {
-		all = append(all, fmt.Sprintf("%.0f %% of the time it waited for the next of %d objects of %d bytes: name a larger one", math.Round(100*share), r.objects, r.size))
+		what := fmt.Sprintf("for the next of %d objects of %d bytes: name a larger one", r.objects, r.size)
+		if r.o.Direction == load.Upload {
+			what = fmt.Sprintf("for the server's answers to %d bodies, the last of %d bytes", r.objects, r.size)
+		}
+		all = append(all, fmt.Sprintf("%.0f %% of the time it waited %s", math.Round(100*share), what))
 	}
 	return strings.Join(all, "; ")
 }
