@@ -16,6 +16,8 @@ import (
 	"bufferbloat"
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/facility"
+	"bufferbloat/load"
+	"bufferbloat/probe"
 )
 
 // definitions asks the installed flent what each of its tests would run, as JSON: for the hosts and parameters in argv[2].
@@ -185,6 +187,74 @@ func TestTheCatalogueIsWhatFlentRuns(t *testing.T) {
 		got := ours(plans[name])
 		if equal := maps.Equal(got, want); equal == (unlike[name] != "") {
 			t.Errorf("%s (%s):\n%s", name, unlike[name], difference(got, want))
+		}
+	}
+}
+
+// TestStockFlentReadsTheUnusualNames has the installed flent summarise recordings of the plans whose series it names from parameters, hosts and times.
+func TestStockFlentReadsTheUnusualNames(t *testing.T) {
+	for name, set := range map[string]map[string]string{
+		"rrul_var":                 {"bidir_streams": "2", "labels": "gold", "markings": "EF,CS1"},
+		"rtt_fair_var_mixed":       {"data_directions": "u,d,ud", "labels": "a,b"},
+		"udp_flood_var_up_stagger": nil,
+		"bursts":                   nil,
+		"voip-1up":                 nil,
+		"http-rrul":                nil,
+	} {
+		d, ok := bufferbloat.Find(name)
+		if !ok {
+			t.Fatal(name)
+		}
+		var servers []bufferbloat.Server
+		for i := range max(d.Servers, min(d.MostServers, 3), 1) {
+			servers = append(servers, bufferbloat.Server{Host: fmt.Sprintf("h%d", i+1)})
+		}
+		p, err := d.Plan(servers, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := recordingOf(p)
+		fill(rec)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rows := map[string][]string{}
+			text := stock(t, "-f", "summary", onDisk(t, rec))
+			for _, m := range summaryLine.FindAllStringSubmatch(text, -1) {
+				rows[m[1]] = m[2:]
+			}
+			names := newWriter(nil, rec)
+			for _, series := range slices.Concat(names.probes, names.flows) {
+				if rows[series] == nil {
+					t.Errorf("no row %q in\n%s", series, text)
+				}
+			}
+		})
+	}
+}
+
+// fill gives each series of a recording some data, at the times of its plan.
+func fill(rec *bufferbloat.Recording) {
+	rec.Started = time.Date(2026, 11, 30, 15, 0, 0, 0, time.UTC)
+	var at time.Duration
+	n := 0
+	for _, ph := range rec.Plan.Phases {
+		rec.Phases = append(rec.Phases, bufferbloat.Phase{Name: ph.Name, Kind: ph.Kind, Start: at, End: at + ph.Length, From: at, To: at + ph.Length})
+		for _, planned := range ph.Flows {
+			f := &rec.Flows[n]
+			n++
+			for x := at + planned.Start; x <= at+ph.Length; x += time.Second {
+				f.Points = append(f.Points, bufferbloat.Point{At: x, Bytes: uint64(x / time.Microsecond)})
+			}
+			last := f.Points[len(f.Points)-1]
+			f.Result = bufferbloat.FlowResult{Flowed: true, Bytes: last.Bytes, CountedBy: load.CountedByReads, First: f.Points[0].At, Last: last.At, Stopped: last.At}
+		}
+		at += ph.Length
+	}
+	for i := range rec.Probes {
+		s := &rec.Probes[i]
+		for k := range int(at / time.Second) {
+			due := time.Duration(k) * time.Second
+			s.Samples = append(s.Samples, probe.Sample{Seq: uint64(k), Due: due, Sent: due, RTT: 20 * time.Millisecond, Outcome: probe.Received})
 		}
 	}
 }

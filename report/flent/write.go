@@ -2,6 +2,7 @@ package flent
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -187,7 +188,7 @@ func (o *writer) metadata() {
 		value any
 	}{
 		{"NAME", o.test}, {"TITLE", o.title()}, {"TIME", start}, {"T0", start},
-		{"LENGTH", math.Round((to-from).Seconds()*1000) / 1000}, {"TOTAL_LENGTH", math.Round((time.Duration(o.n-1)*o.step).Seconds()*1000) / 1000},
+		{"LENGTH", math.Round(o.length(to-from).Seconds()*1000) / 1000}, {"TOTAL_LENGTH", math.Round((time.Duration(o.n-1)*o.step).Seconds()*1000) / 1000},
 		{"STEP_SIZE", o.step.Seconds()}, {"HOST", rec.Path.Host}, {"HOSTS", o.hosts()}, {"LOCAL_HOST", "bloat"},
 		{"IP_VERSION", o.family()}, {"TEST_PARAMETERS", o.parameters()}, {"KERNEL_NAME", rec.Client.OS}, {"KERNEL_RELEASE", rec.Client.Kernel},
 		{ownKey, o.own()}, {"SERIES_META", o.seriesMeta()},
@@ -237,6 +238,24 @@ func (o *writer) loaded() (from, to time.Duration) {
 		return 0, o.rec.Ended
 	}
 	return from, to
+}
+
+// length is what flent was told of the length: of the load as planned, since flent counts bursts and staggered starts by it, in whole seconds; of all of a test
+// of bursts. Where there is no plan, it is what was measured.
+func (o *writer) length(measured time.Duration) time.Duration {
+	plan := &o.rec.Plan
+	if o.rec.Source != nil || o.test == generic {
+		return measured
+	}
+	if strings.HasPrefix(o.test, "bursts") {
+		return plan.Length()
+	}
+	for _, ph := range plan.Phases {
+		if ph.Kind == bufferbloat.Load {
+			return ph.Length
+		}
+	}
+	return cmp.Or(plan.Length(), measured)
 }
 
 // hosts are the servers of the plan, from which flent makes names of series.
