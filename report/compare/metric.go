@@ -47,6 +47,8 @@ var kinds = []Metric{
 	{"induced.p50", Delay, false, false, true},
 	{"induced.p90", Delay, false, false, false},
 	{"loss", Share, false, true, true},
+	{"page_time.p50", Delay, false, false, true},
+	{"page_score", Share, true, false, false},
 	{"idle_rtt.min", Delay, false, false, false},
 	{"idle_rtt.p10", Delay, false, false, false},
 	{"idle_rtt.p50", Delay, false, false, true},
@@ -165,6 +167,7 @@ func (c *collector) load(r *report.Result, p *report.Phase) {
 	c.latency(r, p, name, "loaded_rtt", why)
 	c.induced(r, p, name)
 	c.loss(r, p)
+	c.pages(r, p, name)
 }
 
 // latency adds the quantiles of the primary series.
@@ -272,6 +275,34 @@ func (c *collector) loss(r *report.Result, p *report.Phase) {
 		}
 	}
 	c.add(plainName(p.Name), "loss", f)
+}
+
+// pages adds what each series of pages says of a load phase; nothing where no pages were loaded.
+func (c *collector) pages(r *report.Result, p *report.Phase, name string) {
+	for i := range r.PageScores {
+		s := &r.PageScores[i]
+		if s.Phase != p.Name {
+			continue
+		}
+		took, score := figure{phase: p.Name, probe: string(bufferbloat.Page)}, figure{phase: p.Name, probe: string(bufferbloat.Page)}
+		few := func(t *report.PageTime) string {
+			if t == nil {
+				return cmp.Or(s.Reason, "no page was loaded")
+			}
+			if t.N < stat.FewSamples {
+				return fmt.Sprintf("%d pages are too few for a percentile", t.N)
+			}
+			return ""
+		}
+		if took.why = few(s.Loaded); took.why == "" {
+			took.value = float64(s.Loaded.Median)
+		}
+		if score.why = cmp.Or(few(s.Loaded), few(s.Idle)); score.why == "" && s.Score != nil {
+			score.value = *s.Score / 100
+		}
+		c.add(name, "page_time.p50", took)
+		c.add(name, "page_score", score)
+	}
 }
 
 // noProbe says why a phase has no series of delays, and whether such a run could have none: what another program printed does not grow one.
