@@ -36,7 +36,7 @@ func (r *run) newLoader(f flowSpec) (loader, error) {
 
 func (r *run) netperfFlow(f flowSpec) loader {
 	o := netperf.FlowOptions{Direction: f.plan.Direction, Length: f.length, Wait: f.wait, DSCP: f.plan.DSCP, ServerDSCP: f.plan.DSCP,
-		DataPort: f.peer.server.DataPort, Bytes: f.plan.Bytes, Rate: f.plan.Rate, Size: f.plan.Size, Server: f.peer.info}
+		DataPort: f.peer.server.DataPort, Bytes: f.plan.Bytes, Rate: f.plan.Rate, Size: f.plan.Size, ServerCPU: true, Server: f.peer.info}
 	if f.plan.Direction == load.Download {
 		o.ServerCongestionControl = f.plan.CongestionControl
 	} else {

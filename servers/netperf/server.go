@@ -38,7 +38,7 @@ type Options struct {
 	MaxTests           int           // tests at once; 0 means 64
 	MaxTestsPerAddress int           // of one IPv4 address or IPv6 /64; 0 means 32
 	MaxLength          time.Duration // of a test; 0 means 1 h. A client's usual extra minute is allowed on top
-	// MaxTestsPerHour and MaxBytesPerHour are what one address may begin and move in an hour; 0 is no limit. A test that reaches the
+	// MaxTestsPerHour and MaxBytesPerHour are what one address may begin and move in an hour; 0 is no limit. A bulk flow that reaches the
 	// limit of bytes is ended.
 	MaxTestsPerHour int
 	MaxBytesPerHour uint64
