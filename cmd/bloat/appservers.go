@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
@@ -58,8 +59,9 @@ func (f *appFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.key, "tls-key", "", "file of its private key, in PEM")
 }
 
-// serve runs the servers in group until ctx is done, or says what is wrong with the flags.
-func (f *appFlags) serve(ctx context.Context, group *errgroup.Group, h host.Host, at func(port uint16) []netip.AddrPort, ready func(what string) func([]netip.AddrPort)) error {
+// serve runs the servers in group until ctx is done, or says what is wrong with the flags. No connection lasts longer than longest.
+func (f *appFlags) serve(ctx context.Context, group *errgroup.Group, h host.Host, at func(port uint16) []netip.AddrPort, longest time.Duration,
+	ready func(what string) func([]netip.AddrPort)) error {
 	var secure *tls.Config
 	if f.https != 0 {
 		if f.certificate == "" || f.key == "" {
@@ -83,7 +85,7 @@ func (f *appFlags) serve(ctx context.Context, group *errgroup.Group, h host.Host
 		if w.port == 0 {
 			continue
 		}
-		s := &web.Server{Options: web.Options{TLS: w.secure, Ready: ready(w.what)}}
+		s := &web.Server{Options: web.Options{TLS: w.secure, MaxTime: longest, Ready: ready(w.what)}}
 		group.Go(func() error { return s.Serve(ctx, h, at(w.port)...) })
 	}
 	return nil

@@ -172,7 +172,7 @@ func (a *app) serveLab(ctx context.Context, netperfPort, irttPort, iperf3Port ui
 	ready := func([]netip.AddrPort) { waiting.Done() }
 	group, ctx := errgroup.WithContext(ctx)
 	apps := appFlags{dns: dns.Port, http: web.Port}
-	if err := apps.serve(ctx, group, h, at, func(string) func([]netip.AddrPort) { return ready }); err != nil {
+	if err := apps.serve(ctx, group, h, at, bufferbloat.MaxLength, func(string) func([]netip.AddrPort) { return ready }); err != nil {
 		return err
 	}
 	group.Go(func() error {

@@ -147,7 +147,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		return &usageError{err}
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	if err := f.apps.serve(ctx, group, h, at, ready); err != nil {
+	if err := f.apps.serve(ctx, group, h, at, time.Duration(f.length), ready); err != nil {
 		return &usageError{err}
 	}
 	if f.iperf3.port != 0 {
