@@ -391,3 +391,41 @@ func TestDataGoesToAnotherAddressWhereTheUserSaysSo(t *testing.T) {
 		}
 	})
 }
+
+func TestAnInterruptEndsTransactionsWithinASecond(t *testing.T) {
+	for _, kind := range []TransactionKind{TCPRR, TCPCRR} {
+		synctest.Test(t, func(t *testing.T) {
+			h := fast()
+			at := play(t, h, responder(t, "omni-tcp-rr.s2c", func(l net.Listener, r wire.Request) (n int) {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return n
+					}
+					n += answers(conn, r, 1<<20)
+					_ = conn.Close()
+					if kind == TCPRR {
+						return n
+					}
+				}
+			}))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			gone := errors.New("interrupted")
+			time.AfterFunc(3*time.Second, func() { cancel(gone) })
+			begin := time.Now()
+			got, err := (&Client{Host: h, Addr: at}).NewTransactions(TransactionOptions{Kind: kind, Length: time.Minute}).Run(ctx)
+			if d := time.Since(begin); !errors.Is(err, gone) || d > 4*time.Second || kind == TCPRR && got.Transactions == 0 {
+				t.Errorf("%v: %d transactions, %v after %v", kind, got.Transactions, err, d)
+			}
+		})
+	}
+	h := host.NewKernel()
+	at := udpServer(t, h, func(int) bool { return false })
+	ctx, cancel := context.WithCancel(t.Context())
+	x := (&Client{Host: h, Addr: at}).NewTransactions(TransactionOptions{Kind: UDPRR, Length: time.Minute})
+	h.AfterFunc(200*ms, cancel)
+	begin := time.Now()
+	if _, err := x.Run(ctx); !errors.Is(err, context.Canceled) || time.Since(begin) > 10*time.Second {
+		t.Errorf("%v: %v after %v", UDPRR, err, time.Since(begin))
+	}
+}
