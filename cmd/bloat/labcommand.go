@@ -202,7 +202,7 @@ func (r *labRun) run(l *kernel.Lab, f *labCommandFlags) (int, error) {
 func (a *app) describeLab(facts kernel.Facts, d lab.Description, f *labCommandFlags) {
 	fmt.Fprintf(a.stderr, "lab: %v down, %v up, %v RTT, %s with %d and %d bytes, %d bytes of overhead per packet\n",
 		d.Down, d.Up, d.RTT, d.Queue, d.BufferDown, d.BufferUp, d.Overhead)
-	fmt.Fprintf(a.stderr, "lab: kernel TCP in namespaces, as %s; real-time scheduling: %s\n", facts.Privilege, yesNo(facts.RealTime))
+	fmt.Fprintf(a.stderr, "lab: kernel TCP in namespaces, as %s; real-time scheduling: %s\n", facts.Privilege, realTimeText(f.link.realTime, facts.RealTime))
 	if c := facts.Cost; c.Known() {
 		fmt.Fprintf(a.stderr, "lab: the carrier's own RTT, beyond what was asked: median %v, min %v, 90pct %v (%d pings)\n", c.Median.Round(time.Microsecond),
 			c.Min.Round(time.Microsecond), c.P90.Round(time.Microsecond), c.Probes)
@@ -218,11 +218,14 @@ func (a *app) describeLab(facts kernel.Facts, d lab.Description, f *labCommandFl
 	}
 }
 
-func yesNo(b bool) string {
-	if b {
+func realTimeText(asked, had bool) string {
+	switch {
+	case had:
 		return "yes"
+	case asked:
+		return "not permitted"
 	}
-	return "not permitted"
+	return "not asked for (--real-time)"
 }
 
 // watchLab shows the counters each second, where somebody looks and nobody else writes there, until the returned function is called.
