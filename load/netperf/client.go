@@ -1,10 +1,11 @@
-// Package netperf loads a path with bulk TCP flows from and to a netperf server.
+// Package netperf loads a path with bulk TCP flows, transactions and datagrams from and to a netperf server.
 //
-// It speaks to netserver 2.6 and 2.7 and to our own server. Every flow has a control connection and a data connection of its
+// It speaks to netserver 2.6 and 2.7 and to our own server. Every flow, and every test of transactions, has a control connection and a data connection of its
 // own, both from the client to the server. All waiting is bounded: 7 s for a control connection, 9 s for a data connection,
 // 5 s plus three round trips for an answer to Check and 15 s for the answer to a flow's request; at the end of an upload, three
 // times the highest round-trip time seen plus 2 s from the last acknowledgement on, at most 30 s in all, for what is still under way,
-// and once more as long without acknowledgements for the results.
+// and once more as long without acknowledgements for the results. A stock server takes 4 s beyond the time that it was asked for to end a test
+// whose end it does not see; that and 5 s is how long the results of transactions and of datagrams are waited for.
 package netperf
 
 import (

@@ -114,10 +114,10 @@ func (v *service) takeTest(a netip.Addr) *refusal {
 	case one.tests >= v.o.MaxTestsPerAddress:
 		return refuse(wire.Busy, "%d tests of %v are running, which is this server's limit for one address", one.tests, a)
 	case v.o.MaxTestsPerHour > 0 && one.begun >= v.o.MaxTestsPerHour:
-		return refuse(wire.NotPermitted, "%v has begun %d tests, which is this server's limit in an hour; try again in %v", a, one.begun, v.rest(one))
+		return refuse(wire.NotPermitted, "%v has begun %d tests, which is this server's limit in an hour; try again in %v", a, one.begun, v.untilNextHour(one))
 	case v.o.MaxBytesPerHour > 0 && one.bytes >= v.o.MaxBytesPerHour:
 		return refuse(wire.NotPermitted, "%v has moved %d bytes, and this server's limit in an hour is %d; try again in %v",
-			a, one.bytes, v.o.MaxBytesPerHour, v.rest(one))
+			a, one.bytes, v.o.MaxBytesPerHour, v.untilNextHour(one))
 	}
 	v.all.tests++
 	one.tests++
@@ -126,8 +126,8 @@ func (v *service) takeTest(a netip.Addr) *refusal {
 	return nil
 }
 
-// rest is how long an account's hour still lasts.
-func (v *service) rest(one account) time.Duration {
+// untilNextHour is how long an account's hour still lasts.
+func (v *service) untilNextHour(one account) time.Duration {
 	return (quotaTime - v.host.Now().Sub(one.hour)).Round(time.Second)
 }
 
@@ -175,13 +175,14 @@ func (v *service) locked(a netip.Addr) bool {
 // client asks as soon as it is connected.
 type idlers struct{ list []*session }
 
-// rest puts a session at the end of the list; wake takes it off.
+// rested puts a session at the end of the list.
 func (v *service) rested(s *session) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.idle.list = append(v.idle.list, s)
 }
 
+// woke takes a session off the list.
 func (v *service) woke(s *session) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
