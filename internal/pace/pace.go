@@ -44,6 +44,10 @@ func Send(ctx context.Context, clock host.Clock, c net.Conn, n *pump.Counter, b 
 	s := schedule{start: clock.Now(), rate: b.Rate, size: b.Size}
 	burst := uint64(max(1, b.Burst))
 	for k := uint64(0); ; k++ {
+		if !b.Claim() {
+			out.End = pump.Full
+			return out, nil
+		}
 		if b.Rate > 0 && k%burst == 0 {
 			due := s.due(k)
 			if debt := clock.Now().Sub(due); debt > maxDebt {
@@ -56,10 +60,6 @@ func Send(ctx context.Context, clock host.Clock, c net.Conn, n *pump.Counter, b 
 				out.End = pump.Stopped
 				return out, context.Cause(ctx)
 			}
-		}
-		if b.Claim != nil && !b.Claim() {
-			out.End = pump.Full
-			return out, nil
 		}
 		got, err := pump.Send(ctx, clock, c, n, pump.Options{Until: b.Until, Idle: b.Idle, Limit: uint64(b.Size)})
 		out.Bytes += got.Bytes
@@ -89,6 +89,11 @@ func (s schedule) due(k uint64) time.Time {
 	return s.start.Add(time.Duration(float64(k) * float64(s.size) * 8e9 / float64(s.rate)))
 }
 
+// number returns the first block that is due after t, and at least 1.
+func (s schedule) number(t time.Time) uint64 {
+	return uint64(max(0, t.Sub(s.start).Seconds())*float64(s.rate)/8/float64(s.size)) + 1
+}
+
 // Datagrams say how datagrams are sent. Size and Rate must be set.
 type Datagrams struct {
 	Size  int             // bytes of payload, which is what Rate counts
@@ -109,8 +114,8 @@ type Sent struct {
 	Full     bool // as many as the Limit
 }
 
-// maxBurst is how late a datagram may leave, where it is more than the time to the next: what is later is left out, so that the load
-// stays what it was meant to be.
+// maxBurst is how late a datagram may leave, where it is more than the time to the next: where one is later, all that are due by then are left
+// out, so that the load stays what it was meant to be.
 const maxBurst = 20 * time.Millisecond
 
 // SendDatagrams calls send for each datagram when it is due, with its number, counted from 1 without gaps, and the time. send returns an error
@@ -136,7 +141,9 @@ func SendDatagrams(ctx context.Context, clock host.Clock, d Datagrams, send func
 		now = clock.Now()
 		late := now.Sub(due)
 		if late > latest {
-			out.Skipped++
+			missed := max(s.number(now), k+1) - k // all that should have left by now
+			out.Skipped += missed
+			k += missed - 1
 			continue
 		}
 		if d.Limit > 0 && out.Sent == d.Limit {

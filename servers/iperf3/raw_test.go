@@ -170,3 +170,13 @@ func real(t testing.TB, h host.Host) {
 	}
 	_ = data[0].Close()
 }
+
+// netAddr parses an address.
+func netAddr(t testing.TB, text string) netip.AddrPort {
+	t.Helper()
+	a, err := netip.ParseAddrPort(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}

@@ -213,7 +213,7 @@ func (v *service) accept(ctx context.Context, l net.Listener) error {
 			// Out of descriptors, or a connection that was reset while it waited: others will come. Who has not said yet what he wants
 			// makes room.
 			v.log.printf("iperf3: accepting a connection: %v", err)
-			v.evict()
+			v.evict(2)
 			if v.host.SleepUntil(ctx, v.host.Now().Add(acceptRetry)) != nil {
 				return nil
 			}
@@ -234,19 +234,21 @@ func (v *service) arrive(conn net.Conn) *arrival {
 	full := len(v.half) > maxHalfOpen
 	v.mu.Unlock()
 	if full {
-		v.evict()
+		v.evict(maxHalfOpen)
 	}
 	return a
 }
 
-// evict closes the oldest connection that is no part of a test; its own goroutine does the rest.
-func (v *service) evict() {
+// evict closes the oldest of the connections that are no part of a test: one in so many of them, and one at least. Their own goroutines do the
+// rest.
+func (v *service) evict(oneIn int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.half) > 0 {
-		_ = v.half[0].Close()
-		v.half = slices.Delete(v.half, 0, 1)
+	n := min(len(v.half), 1+len(v.half)/oneIn)
+	for _, a := range v.half[:n] {
+		_ = a.Close()
 	}
+	v.half = slices.Delete(v.half, 0, n)
 }
 
 // belongs takes a connection off those that are no part of a test: it is one now, or is over.
