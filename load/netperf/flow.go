@@ -147,7 +147,7 @@ func (f *Flow) Run(ctx context.Context) (load.Result, error) {
 	f.connected(data)
 	err = r.run(ctx)
 	r.out.Warning = strings.Join(r.warnings, "; ")
-	f.results, f.hasResults = r.results, r.noResult == nil
+	f.results, f.hasResults = r.server.results, r.server.err == nil
 	return r.out, err
 }
 

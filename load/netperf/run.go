@@ -42,10 +42,7 @@ type running struct {
 	full       bool   // it moved all the bytes that it was to move
 	backoff    string // how an upload's TCP stood at the end of its time, "" where it was not waiting to send again
 
-	arrived   chan struct{} // closed when the results reader is done; then these are valid
-	results   wire.Results
-	resultsAt time.Time
-	noResult  error // why there are none
+	server *outcome
 }
 
 func (r *running) warn(format string, args ...any) {
@@ -55,9 +52,7 @@ func (r *running) warn(format string, args ...any) {
 // run is the data phase with its helpers. When it returns all of them are gone and both connections are closed or closing.
 func (r *running) run(ctx context.Context) error {
 	phase, stop := context.WithCancelCause(ctx)
-	r.arrived = make(chan struct{})
-	var helpers sync.WaitGroup
-	helpers.Go(func() { r.readResults(stop) })
+	r.server = r.ctl.await(r.o.Server.Layout, func(error) { stop(errControl) })
 	unwake := pump.OnDone(ctx, func() { _ = r.ctl.conn.SetReadDeadline(past(r.host)) })
 	var err error
 	if r.o.Direction == load.Upload {
@@ -67,51 +62,18 @@ func (r *running) run(ctx context.Context) error {
 	}
 	unwake()
 	r.end(ctx.Err() != nil)
-	_ = r.ctl.conn.SetReadDeadline(past(r.host))
+	r.server.within(ctx, 0)
 	stop(nil)
-	helpers.Wait()
 	if ctx.Err() == nil {
 		r.ctl.bye(ctx)
 	}
 	return err
 }
 
-// readResults waits for the server's last message, and ends the data phase if it cannot come any more.
-func (r *running) readResults(stop context.CancelCauseFunc) {
-	defer close(r.arrived)
-	record := make([]byte, wire.Size)
-	n := 0
-	for n < len(record) {
-		m, err := r.ctl.conn.Read(record[n:])
-		n += m
-		if n < len(record) && err != nil {
-			r.noResult = err
-			stop(errControl)
-			return
-		}
-	}
-	r.resultsAt = r.host.Now()
-	r.results, r.noResult = wire.ParseResults(record, r.o.Server.Layout)
-	if r.noResult == nil && r.results.Error != 0 {
-		r.noResult = &RefusedError{Number: r.results.Error}
-		stop(errControl)
-	}
-}
-
-// awaitResults waits for the results, for a while or until ctx is done, and reports whether they came.
-func (r *running) awaitResults(ctx context.Context, wait time.Duration) bool {
-	_ = r.ctl.conn.SetReadDeadline(r.host.Now().Add(wait))
-	if ctx.Err() != nil {
-		_ = r.ctl.conn.SetReadDeadline(past(r.host))
-	}
-	<-r.arrived
-	return r.noResult == nil
-}
-
 // refused returns the error number that came in place of the results, or nil.
 func (r *running) refused() error {
 	var refused *RefusedError
-	if errors.As(r.noResult, &refused) {
+	if errors.As(r.server.err, &refused) {
 		return refused
 	}
 	return nil
@@ -132,14 +94,14 @@ func (r *running) download(ctx, phase context.Context) error {
 	if !asPlanned(got.End) {
 		wait = r.grace()
 	}
-	if r.awaitResults(ctx, wait) {
+	if r.server.within(ctx, wait) {
 		r.serversWord()
 	}
 	switch {
 	case r.refused() != nil:
 		return r.client.explain(ctx, r.refused())
-	case !asPlanned(got.End) && r.noResult != nil:
-		return r.client.explain(ctx, gone(err, r.noResult))
+	case !asPlanned(got.End) && r.server.err != nil:
+		return r.client.explain(ctx, gone(err, r.server.err))
 	case got.Bytes == 0:
 		return r.client.explain(ctx, fmt.Errorf("%w in %v of a download", ErrNoData, r.o.Length))
 	case r.out.Stopped.Sub(r.out.Last) > r.longPause():
@@ -183,20 +145,20 @@ func (r *running) cutShort(ctx context.Context, cause error) error {
 
 // serversWord takes from a download's results what only the sender knows.
 func (r *running) serversWord() {
-	r.out.ServerBytes, r.out.HasServerBytes = r.results.TxBytes, true
+	r.out.ServerBytes, r.out.HasServerBytes = r.server.results.TxBytes, true
 	if r.o.Server.Layout != wire.UnknownLayout {
-		r.out.CongestionControl = r.results.Congestion
-		if r.results.Retransmits >= 0 {
-			r.out.Retransmits, r.out.HasRetransmits = uint64(r.results.Retransmits), true
+		r.out.CongestionControl = r.server.results.Congestion
+		if r.server.results.Retransmits >= 0 {
+			r.out.Retransmits, r.out.HasRetransmits = uint64(r.server.results.Retransmits), true
 		}
 	}
 	r.serverCPU()
 }
 
 func (r *running) serverCPU() {
-	if share := r.results.CPUPercent / 100; r.response.Flags&wire.FlagCPU != 0 && share >= 0 && share <= 1 {
+	if share := r.server.results.CPUPercent / 100; r.response.Flags&wire.FlagCPU != 0 && share >= 0 && share <= 1 {
 		r.out.ServerCPU, r.out.HasServerCPU = float64(share), true
-		if busiest := r.results.BusiestPercent; r.o.Server.Layout != wire.UnknownLayout && busiest >= busyCPU && busiest <= 100 {
+		if busiest := r.server.results.BusiestPercent; r.o.Server.Layout != wire.UnknownLayout && busiest >= busyCPU && busiest <= 100 {
 			r.warn("a CPU of the server was busy for %.0f%% of the time: it may be the limit", busiest)
 		}
 	}
@@ -299,7 +261,7 @@ func (r *running) countAcks(begin, last time.Time) {
 
 // settle takes the server's own count, and says what is wrong with the flow.
 func (r *running) settle(ctx context.Context, sent pump.Outcome, drained bool, cause error) error {
-	came := r.awaitResults(ctx, r.grace())
+	came := r.server.within(ctx, r.grace())
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -307,7 +269,7 @@ func (r *running) settle(ctx context.Context, sent pump.Outcome, drained bool, c
 		return r.client.explain(ctx, r.refused())
 	}
 	if !came && !drained && (!asPlanned(sent.End) || r.controlEnded()) {
-		return r.client.explain(ctx, gone(cause, r.noResult))
+		return r.client.explain(ctx, gone(cause, r.server.err))
 	}
 	switch {
 	case came:
@@ -317,7 +279,7 @@ func (r *running) settle(ctx context.Context, sent pump.Outcome, drained bool, c
 	default:
 		r.warn("the server sent no result: the bytes are what its stack acknowledged")
 	}
-	switch rx := r.results.RxBytes; {
+	switch rx := r.server.results.RxBytes; {
 	case r.out.Bytes == 0:
 		return r.client.explain(ctx, fmt.Errorf("%w at the server in %v of an upload%s", ErrNoData, r.o.Length, r.backoff))
 	case !asPlanned(sent.End):
@@ -340,7 +302,7 @@ func (r *running) settle(ctx context.Context, sent pump.Outcome, drained bool, c
 // serversCount replaces what the stack knows by the server's count, where that is of the same interval: where the end of the data came
 // through. Where it did not, the server counts what arrives until the reset does, after the last moment that this end knows of.
 func (r *running) serversCount(sent uint64, drained bool) {
-	rx := r.results.RxBytes
+	rx := r.server.results.RxBytes
 	if rx > sent {
 		r.warn("the server says that it received %d bytes of the %d that were sent; its figure is not used", rx, sent)
 		return
@@ -352,7 +314,7 @@ func (r *running) serversCount(sent uint64, drained bool) {
 		r.out.Bytes, r.out.CountedBy = rx, load.CountedByServer
 	case r.out.CountedBy == load.NotCounted:
 		// Without acknowledgements the arrival of the results is the one moment by which rx bytes are known to have arrived.
-		r.out.Bytes, r.out.CountedBy, r.out.Last = rx, load.CountedByServer, r.resultsAt
+		r.out.Bytes, r.out.CountedBy, r.out.Last = rx, load.CountedByServer, r.server.at
 		if r.out.Last.Before(r.out.First) {
 			r.out.Last = r.out.First
 		}
@@ -360,7 +322,7 @@ func (r *running) serversCount(sent uint64, drained bool) {
 }
 
 // controlEnded reports whether the control connection was lost, as against silent.
-func (r *running) controlEnded() bool { return r.noResult != nil && !pump.IsDeadline(r.noResult) }
+func (r *running) controlEnded() bool { return r.server.err != nil && !pump.IsDeadline(r.server.err) }
 
 // drain ends the stream and waits for the server to do so too, which it does when it has read everything. It returns when that
 // was, and false if it did not come: not within the grace after the last acknowledgement, nor within 30 s in all.

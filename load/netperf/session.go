@@ -114,7 +114,8 @@ type outcome struct {
 	layout  wire.Layout
 	arrived chan struct{} // closed when the wait is over; then these are valid
 	results wire.Results
-	err     error // why there are none
+	at      time.Time // when they were complete
+	err     error     // why there are none
 }
 
 // await begins to wait; ended is called where the results can't come any more.
@@ -128,6 +129,7 @@ func (k *control) await(layout wire.Layout, ended func(error)) *outcome {
 			ended(err)
 			return
 		}
+		o.at = k.host.Now()
 		o.results, o.err = wire.ParseResults(record, layout)
 		if o.err == nil && o.results.Error != 0 {
 			o.err = refusedBy(record)
