@@ -58,17 +58,16 @@ func (a *app) netperf(cmd *cobra.Command, words []string) error {
 	if n.length == 0 {
 		n.length = noEnd
 	}
-	if err := n.resolve(ctx); err != nil {
+	addrs, err := n.resolve(ctx)
+	if err != nil {
 		return err
 	}
 	var m netperfFigures
-	switch {
-	case f.test == "TCP_STREAM" || f.test == "TCP_MAERTS":
-		m, err = n.stream(ctx)
-	case f.kind() != 0:
-		m, err = n.transactions(ctx)
-	default:
-		m, err = n.datagrams(ctx)
+	for _, addr := range addrs { // a name may have an address of a family that leads nowhere from here
+		n.client.Addr = netip.AddrPortFrom(addr, n.port)
+		if m, err = n.measure(ctx); !errors.Is(err, netperf.ErrUnreachable) {
+			break
+		}
 	}
 	if err != nil {
 		return err
@@ -83,6 +82,17 @@ func (a *app) netperf(cmd *cobra.Command, words []string) error {
 	return err
 }
 
+// measure runs the test.
+func (n *netperfRun) measure(ctx context.Context) (netperfFigures, error) {
+	switch {
+	case n.test == "TCP_STREAM" || n.test == "TCP_MAERTS":
+		return n.stream(ctx)
+	case n.kind() != 0:
+		return n.transactions(ctx)
+	}
+	return n.datagrams(ctx)
+}
+
 // netperfRun is one test.
 type netperfRun struct {
 	*netperfFlags
@@ -95,26 +105,27 @@ type netperfRun struct {
 	cpus   watch.Times
 }
 
-// resolve finds the server, and where its data is to go if that is elsewhere.
-func (n *netperfRun) resolve(ctx context.Context) error {
+// resolve finds the server's addresses, and where its data is to go if that is elsewhere.
+func (n *netperfRun) resolve(ctx context.Context) ([]netip.Addr, error) {
 	addrs, err := n.h.Resolve(ctx, n.host, n.family)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	n.client = &netperf.Client{Host: n.h, Server: n.host, Addr: netip.AddrPortFrom(addrs[0], n.port), Passphrase: n.passphrase, Ask: n.asksServer(),
+	n.client = &netperf.Client{Host: n.h, Server: n.host, Passphrase: n.passphrase, Ask: n.asksServer(),
 		Socket: host.Options{SendBuffer: n.sendBuf, ReceiveBuffer: n.recvBuf}}
 	if n.source != "" {
 		if n.client.Socket.Source, err = n.local(ctx, n.source); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if n.dataSource != "" {
 		if n.client.DataSource, err = n.local(ctx, n.dataSource); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if n.dataHost == "" || n.dataHost == n.host && (n.dataFamily == host.AnyFamily || n.dataFamily == host.FamilyOf(addrs[0])) {
-		return nil
+	sameFamily := n.dataFamily == host.AnyFamily || n.dataFamily == n.family
+	if n.dataHost == "" || n.dataHost == n.host && sameFamily {
+		return addrs, nil
 	}
 	family := n.dataFamily
 	if family == host.AnyFamily {
@@ -122,12 +133,12 @@ func (n *netperfRun) resolve(ctx context.Context) error {
 	}
 	data, err := n.h.Resolve(ctx, n.dataHost, family)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if data[0] != addrs[0] {
 		n.client.DataAddr = data[0]
 	}
-	return nil
+	return addrs, nil
 }
 
 // local resolves one of this host's own addresses.
