@@ -24,6 +24,7 @@ import (
 	"bufferbloat/load"
 	"bufferbloat/probe"
 	"bufferbloat/servers/dns"
+	"bufferbloat/servers/iperf3"
 	"bufferbloat/servers/irtt"
 	"bufferbloat/servers/lab"
 	"bufferbloat/servers/netperf"
@@ -36,6 +37,7 @@ type rig struct {
 	netperf netperf.Options
 	noIRTT  bool
 	v6      bool                      // the netperf server answers over IPv6 too
+	iperf3  bool                      // an iperf3 server
 	second  bool                      // a second netperf server, at port 12866, which nobody stops
 	apps    bool                      // a resolver and a web server with and without TLS
 	host    func(host.Host) host.Host // what the client's stack is seen through; nil for itself
@@ -88,6 +90,13 @@ func (r rig) run(t testing.TB, ctx context.Context, plan bufferbloat.Plan) (*buf
 	}
 	if r.second {
 		more(netip.AddrPortFrom(any4, 12866))
+	}
+	if r.iperf3 {
+		wait++
+		servers.Go(func() error {
+			s := iperf3.Server{Options: iperf3.Options{Ready: tell}}
+			return s.Serve(serving, link.Server(), netip.AddrPortFrom(any4, 5201))
+		})
 	}
 	if !r.noIRTT {
 		wait++

@@ -189,12 +189,14 @@ func (s *settling) upload() {
 	case s.word.Bytes > sent.Bytes:
 		s.warn("the server says that it received %d bytes of the %d that were sent; its figure is not used", s.word.Bytes, sent.Bytes)
 		s.out.HasServerBytes = false
-	case s.drained[s.i] && s.o.Omit == 0:
-		// All had come before the server learned of the end, so that its count and our last acknowledgement are of one interval. A server that
-		// counts in whole blocks lacks the rest of the last one, which its stack has.
-		if missing := sent.Bytes - s.word.Bytes; missing == 0 || missing >= uint64(s.o.Size) {
-			s.out.Bytes, s.out.CountedBy = s.word.Bytes, load.CountedByServer
+	case s.out.CountedBy == load.CountedByAcks && s.word.Bytes < s.out.Bytes && s.o.Omit == 0:
+		// Its stack has more than its program had read when it learned of the end: the rest of a block where it counts whole ones, or what came after.
+		if missing := s.out.Bytes - s.word.Bytes; s.drained[s.i] && missing >= uint64(s.o.Size) {
+			s.warn("the server's program had read %d of the %d bytes that its stack had when the test ended", s.word.Bytes, s.out.Bytes)
 		}
+	case s.drained[s.i] && s.o.Omit == 0:
+		// All had come before the server learned of the end, so that its count and our last acknowledgement are of one interval.
+		s.out.Bytes, s.out.CountedBy = s.word.Bytes, load.CountedByServer
 	default:
 		s.out.Bytes, s.out.CountedBy = s.word.Bytes, load.CountedByServer
 		s.out.Last = s.serversEnd()
