@@ -11,11 +11,13 @@ package http
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"net/url"
@@ -47,13 +49,14 @@ type Client struct {
 	Roots  *x509.CertPool
 	// AnyCertificate has a server believed whoever it is.
 	AnyCertificate bool
+	HTTP2          bool   // speak HTTP/2, which wants https, in place of HTTP/1.1
 	Agent          string // what we say we are; "" is "bloat"
 }
 
 // Errors that a caller may test for.
 var (
 	ErrUnreachable = errors.New("it can't be reached")
-	ErrNotHTTP     = errors.New("it does not speak HTTP/1.1")
+	ErrNotHTTP     = errors.New("it does not speak this version of HTTP")
 	ErrRedirected  = fmt.Errorf("more than %d redirections", maxRedirects)
 	ErrNoData      = errors.New("no data came")
 )
@@ -109,6 +112,9 @@ func (c *Client) locate(ctx context.Context, u *url.URL, known netip.Addr) (plac
 	if strings.ContainsFunc(u.Host, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return p, fmt.Errorf("URL %q: its host has a byte that no host has", u.Redacted())
 	}
+	if c.HTTP2 && u.Scheme != "https" {
+		return p, fmt.Errorf("URL %q: HTTP/2 wants https://", u.Redacted())
+	}
 	if text := u.Port(); text != "" {
 		at, err := netip.ParseAddrPort("0.0.0.0:" + text)
 		if err != nil || at.Port() == 0 {
@@ -153,6 +159,7 @@ type link struct {
 	secure *secure       // nil for plain HTTP
 	setup  time.Duration // of the TCP handshake
 	base   uint64        // acknowledged before any byte was sent: the SYN where the stack counts it
+	two    *h2           // nil for HTTP/1.1
 	heads  uint64        // bytes of heads that were written
 }
 
@@ -189,6 +196,12 @@ func (c *Client) connect(ctx context.Context, p place) (*link, error) {
 		}
 	}
 	l.reader = bufio.NewReaderSize(l.stream, 16<<10)
+	if c.HTTP2 {
+		if l.two, err = newH2(l); err != nil {
+			l.drop()
+			return nil, err
+		}
+	}
 	return l, nil
 }
 
@@ -196,7 +209,11 @@ func (c *Client) connect(ctx context.Context, p place) (*link, error) {
 func (l *link) handshake(ctx context.Context) error {
 	clock := l.client.Host
 	s := &secure{inner: &meter{Conn: l.raw, clock: clock}}
-	conn := tls.Client(s.inner, &tls.Config{ServerName: l.place.url.Hostname(), RootCAs: l.client.Roots, Time: clock.Now, NextProtos: []string{"http/1.1"},
+	protocol := "http/1.1"
+	if l.client.HTTP2 {
+		protocol = "h2"
+	}
+	conn := tls.Client(s.inner, &tls.Config{ServerName: l.place.url.Hostname(), RootCAs: l.client.Roots, Time: clock.Now, NextProtos: []string{protocol},
 		MinVersion: tls.VersionTLS12, InsecureSkipVerify: l.client.AnyCertificate, DynamicRecordSizingDisabled: true})
 	defer l.wakeBy(ctx, clock.Now().Add(handshakeTimeout))()
 	began := clock.Now()
@@ -212,6 +229,9 @@ func (l *link) handshake(ctx context.Context) error {
 			err = fmt.Errorf("no answer within %v", handshakeTimeout)
 		}
 		return fmt.Errorf("TLS handshake with %v: %w", l.place.addr, err)
+	}
+	if got := conn.ConnectionState().NegotiatedProtocol; l.client.HTTP2 && got != protocol {
+		return fmt.Errorf("%v: %w: HTTP/2 was asked for", l.place.addr, ErrNotHTTP)
 	}
 	s.handshake, s.state = clock.Now().Sub(began), conn.ConnectionState()
 	s.outer = &meter{Conn: conn, clock: clock}
@@ -238,28 +258,49 @@ func (l *link) drop() {
 	_ = l.raw.Close()
 }
 
+// agent is who we say we are.
+func (l *link) agent() string { return cmp.Or(l.client.Agent, "bloat") }
+
+// head is the head of a request of HTTP/1.1.
+func (l *link) head(method string, length int64) []byte {
+	q := wire.Request{Method: method, Target: l.place.target, Host: l.place.url.Host, Agent: l.agent(), Length: length}
+	return q.AppendTo(nil)
+}
+
+// closing reports whether the server of HTTP/2 wants no further request on the connection.
+func (l *link) closing() bool { return l.two != nil && l.two.closing }
+
 // ask sends the head of a request.
 func (l *link) ask(method string, length int64) error {
-	q := wire.Request{Method: method, Target: l.place.target, Host: l.place.url.Host, Agent: l.client.Agent, Length: length}
-	if q.Agent == "" {
-		q.Agent = "bloat"
+	if l.two != nil {
+		return l.two.ask(method, length)
 	}
-	head := q.AppendTo(nil)
-	_, err := l.stream.Write(head)
+	_, err := l.stream.Write(l.head(method, length))
 	return err
 }
 
-// headSize is the size of what ask sends.
-func (l *link) headSize(method string, length int64) uint64 {
-	q := wire.Request{Method: method, Target: l.place.target, Host: l.place.url.Host, Agent: l.client.Agent, Length: length}
-	if q.Agent == "" {
-		q.Agent = "bloat"
+// body is the content of a response.
+func (l *link) body(p *wire.Response) io.Reader {
+	if l.two != nil {
+		return l.two
 	}
-	return uint64(len(q.AppendTo(nil)))
+	return p.Body(l.reader)
+}
+
+// skip reads the content of a response that is no object.
+func (l *link) skip(p *wire.Response) error {
+	n, err := io.Copy(io.Discard, io.LimitReader(l.body(p), maxRefusal+1))
+	if err == nil && n > maxRefusal {
+		err = fmt.Errorf("an answer of more than %d bytes", maxRefusal)
+	}
+	return err
 }
 
 // answer reads the head of a response.
 func (l *link) answer() (wire.Response, error) {
+	if l.two != nil {
+		return l.two.answer()
+	}
 	p, err := wire.ReadResponse(l.reader)
 	var format *wire.FormatError
 	if errors.As(err, &format) {
@@ -313,7 +354,7 @@ func (l *link) tryOut(ctx context.Context, method string) (keep bool, next *url.
 		asked = "HEAD"
 	}
 	defer l.wakeBy(ctx, l.client.Host.Now().Add(answerTimeout))()
-	l.heads += l.headSize(asked, 0)
+	l.heads += uint64(len(l.head(asked, 0)))
 	if err = l.ask(asked, 0); err != nil {
 		return false, nil, l.failed(ctx, err)
 	}
@@ -341,10 +382,10 @@ func (l *link) tryOut(ctx context.Context, method string) (keep bool, next *url.
 	case r.Status/100 != 2:
 		return false, nil, l.refused(asked, &r)
 	}
-	if _, err := r.Discard(l.reader, maxRefusal); err != nil {
+	if err := l.skip(&r); err != nil {
 		return false, nil, nil // the answer was good; a body that is too long, or breaks off, only costs the connection
 	}
-	return !r.Close, nil, nil
+	return !r.Close && !l.closing(), nil, nil
 }
 
 func (l *link) refused(method string, r *wire.Response) error {

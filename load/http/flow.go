@@ -211,11 +211,13 @@ type running struct {
 	began   time.Time
 	until   time.Time
 	out     load.Result
-	moved   uint64 // payload read, or written
+	moved   uint64 // payload read, or written in bodies that were not refused
+	present uint64 // of the present body
 	objects int
 	links   int           // connections beyond the first
 	headed  time.Time     // when the first answer's head was read
 	waited  time.Duration // for answers, while no payload moved
+	starved time.Duration // for room in the server's HTTP/2 windows
 	size    int64         // of the last object
 	good    uint64        // payload of bodies that the server has answered
 	tls     load.TLS
@@ -323,7 +325,7 @@ func (r *running) get(ctx context.Context) error {
 	if r.objects++; r.size == 0 {
 		return fmt.Errorf("%s is empty; name an object with bytes in it", r.link.place.url.Redacted())
 	}
-	if p.Close || p.Length < 0 && !p.Chunked {
+	if p.Close || r.link.closing() || p.Length < 0 && !p.Chunked && r.link.two == nil {
 		r.account()
 		r.unuse()
 	}
@@ -359,7 +361,7 @@ func (r *running) ended(ctx context.Context, err error) error {
 // read reads a body and counts it. Over a plain connection what is not buffered yet is read there, where nothing needs copying.
 func (r *running) read(ctx context.Context, p *wire.Response) error {
 	if r.link.secure != nil || p.Length < 0 {
-		return r.pump(ctx, &readFrom{r.link.stream, p.Body(r.link.reader)}, 0)
+		return r.pump(ctx, &readFrom{r.link.stream, r.link.body(p)}, 0)
 	}
 	buffered := min(int64(r.link.reader.Buffered()), p.Length)
 	if buffered > 0 {
@@ -415,7 +417,7 @@ func (r *running) post(ctx context.Context, body int64) (next int64, err error) 
 	}
 	l := r.link
 	r.mu.Lock()
-	l.heads += l.headSize("POST", body)
+	l.heads += uint64(len(l.head("POST", body)))
 	r.mu.Unlock()
 	release := l.wakeBy(ctx, r.until)
 	err = l.ask("POST", body)
@@ -425,12 +427,13 @@ func (r *running) post(ctx context.Context, body int64) (next int64, err error) 
 	}
 	o := pump.Options{Until: r.until, Limit: uint64(body), Rate: r.o.Rate}
 	var out pump.Outcome
-	if l.secure != nil && o.Rate == 0 {
+	if l.secure != nil {
 		out, err = r.sendRecords(ctx, o)
 	} else {
 		out, err = pump.Send(ctx, r.host, l.stream, &r.sent, o)
 	}
 	r.moved += out.Bytes
+	r.present = out.Bytes
 	if out.End == pump.TimeUp {
 		return body, errOver
 	}
@@ -449,7 +452,7 @@ func (r *running) answered(ctx context.Context, body int64) (next int64, err err
 	release := r.link.wakeBy(ctx, r.until)
 	p, err := r.link.answer()
 	if err == nil && p.Status/100 == 2 {
-		_, err = p.Discard(r.link.reader, maxRefusal)
+		err = r.link.skip(&p)
 	}
 	release()
 	if err != nil {
@@ -462,7 +465,7 @@ func (r *running) answered(ctx context.Context, body int64) (next int64, err err
 	r.look()
 	r.objects, r.size, r.good = r.objects+1, body, r.good+uint64(body)
 	r.nextBody()
-	if p.Close {
+	if p.Close || r.link.closing() {
 		r.account()
 		r.unuse()
 	}
@@ -501,6 +504,7 @@ func (r *running) shrink(body int64, p *wire.Response) (int64, error) {
 	if p.Status != 413 || r.o.Body != 0 || body <= least {
 		return body, r.link.refused("POST", p)
 	}
+	r.moved -= r.present
 	r.lost = fmt.Sprintf("the server takes no body of %d bytes; smaller ones were sent", body)
 	r.account()
 	r.unuse()
@@ -572,6 +576,21 @@ func (r *running) count() {
 	}
 }
 
+// windowBound says whether the server's HTTP/2 window, and not the path, may be what an upload shows: where it waited for room most of its time, and moved
+// about as much in each shortest round trip as the window has.
+func (r *running) windowBound() string {
+	took := r.out.Stopped.Sub(r.began)
+	if r.link == nil || r.link.two == nil || r.starved < took/2 {
+		return ""
+	}
+	info, ok := r.TCPInfo()
+	window := float64(r.link.two.initial)
+	if !ok || info.MinRTT <= 0 || float64(r.out.Bytes)*info.MinRTT.Seconds()/took.Seconds() < 0.7*window {
+		return ""
+	}
+	return fmt.Sprintf("the server's HTTP/2 window of %.0f bytes, and not the path, may be what it shows", window)
+}
+
 // warning says what weakens the flow.
 func (r *running) warning() string {
 	var all []string
@@ -580,6 +599,9 @@ func (r *running) warning() string {
 	}
 	if r.links > 0 {
 		all = append(all, fmt.Sprintf("the server ended its connections: there were %d", r.links+1))
+	}
+	if text := r.windowBound(); text != "" {
+		all = append(all, text)
 	}
 	const much = 0.05
 	took := r.out.Stopped.Sub(r.began)

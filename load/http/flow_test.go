@@ -175,7 +175,7 @@ func TestWhatRefusesIsNoMeasurement(t *testing.T) {
 		"a redirection to something else": {moved(302, "ftp://127.0.0.1/x"), false, "want http:// or https://"},
 		"nobody there":                    {"http://127.0.0.1:1/", false, "does a web server listen there"},
 		"a connection that is closed":     {"http://" + closing + "/", false, "EOF"},
-		"something else than HTTP":        {"http://" + text + "/", false, "does not speak HTTP/1.1"},
+		"something else than HTTP":        {"http://" + text + "/", false, "does not speak this version of HTTP"},
 		"an object that breaks off":       {"http://" + short + "/", false, "the server closed the connection"},
 		"an empty object":                 {"http://" + empty + "/", false, "is empty"},
 		"a user in the URL":               {"http://me:secret@127.0.0.1/", false, "no user"},

@@ -2,15 +2,21 @@ package http
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
+	"log"
 	"math"
+	nethttp "net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"golang.org/x/sync/errgroup"
 
 	"bufferbloat/internal/bitrate"
@@ -32,7 +38,7 @@ func within(t *testing.T, c lab.Config, f func(ctx context.Context, h *lab.Host,
 	serving, stopServing := context.WithCancel(t.Context())
 	var driver, servers errgroup.Group
 	driver.Go(func() error { return l.Run(driving) })
-	ready := make(chan struct{}, 2)
+	ready := make(chan struct{}, 3)
 	tell := func([]netip.AddrPort) { ready <- struct{}{} }
 	config, roots, err := web.SelfSigned(l.Server(), "lab")
 	if err != nil {
@@ -41,6 +47,8 @@ func within(t *testing.T, c lab.Config, f func(ctx context.Context, h *lab.Host,
 	plain, private := web.Server{Options: web.Options{Ready: tell}}, web.Server{Options: web.Options{Ready: tell, TLS: config}}
 	servers.Go(func() error { return plain.Serve(serving, l.Server(), netip.MustParseAddrPort("0.0.0.0:80")) })
 	servers.Go(func() error { return private.Serve(serving, l.Server(), netip.MustParseAddrPort("0.0.0.0:443")) })
+	servers.Go(func() error { return serveHTTP2(serving, l.Server(), config, tell) })
+	<-ready
 	<-ready
 	<-ready
 	f(driving, l.Client(), roots)
@@ -63,6 +71,45 @@ func mustURL(text string) *url.URL {
 	return u
 }
 
+// serveHTTP2 serves what our web server does over HTTP/2, by another implementation.
+func serveHTTP2(ctx context.Context, h host.Host, config *tls.Config, ready func([]netip.AddrPort)) error {
+	l, err := h.ListenTCP(ctx, netip.MustParseAddrPort("0.0.0.0:8443"), host.Options{})
+	if err != nil {
+		return err
+	}
+	ready(nil)
+	config = config.Clone()
+	config.NextProtos = []string{"h2"}
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	handler := nethttp.HandlerFunc(func(w nethttp.ResponseWriter, q *nethttp.Request) {
+		if q.Method == "POST" {
+			_, _ = io.Copy(io.Discard, q.Body)
+			return
+		}
+		for block := make([]byte, 64<<10); q.Method == "GET"; {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	})
+	var group sync.WaitGroup
+	defer group.Wait()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return nil
+		}
+		group.Go(func() {
+			defer c.Close()
+			defer context.AfterFunc(ctx, func() { c.Close() })()
+			secure := tls.Server(c, config)
+			if secure.Handshake() == nil {
+				(&http2.Server{}).ServeConn(secure, &http2.ServeConnOpts{Handler: handler, BaseConfig: &nethttp.Server{ErrorLog: log.New(io.Discard, "", 0)}})
+			}
+		})
+	}
+}
+
 // TestGoodputIsThatOfTheLink loads an emulated link with four flows, and wants their goodput from the time that all of them run to the end within 1 % of theory.
 func TestGoodputIsThatOfTheLink(t *testing.T) {
 	if testing.Short() {
@@ -77,14 +124,16 @@ func TestGoodputIsThatOfTheLink(t *testing.T) {
 		{"https://lab/bytes/1099511627776", load.Download, 20 * bitrate.Mbit, 4 * bitrate.Mbit},
 		{"http://lab/", load.Upload, 20 * bitrate.Mbit, 4 * bitrate.Mbit},
 		{"https://lab/", load.Upload, 20 * bitrate.Mbit, 4 * bitrate.Mbit},
+		{"https://lab:8443/bytes/1099511627776", load.Download, 20 * bitrate.Mbit, 4 * bitrate.Mbit},
+		{"https://lab:8443/", load.Upload, 20 * bitrate.Mbit, 4 * bitrate.Mbit},
 		{"https://lab/bytes/1099511627776", load.Download, 512 * bitrate.Kbit, 512 * bitrate.Kbit},
 		{"https://lab/", load.Upload, 512 * bitrate.Kbit, 512 * bitrate.Kbit},
 		{"http://lab/", load.Upload, 512 * bitrate.Kbit, 512 * bitrate.Kbit},
 	} {
-		t.Run(fmt.Sprintf("%s %s at %v", tt.url[:5], tt.direction, tt.down), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %s at %v", tt.url[:min(len(tt.url), 16)], tt.direction, tt.down), func(t *testing.T) {
 			// A queue that is never full, with what TCP may have under way: what is looked at is the counting, and no sawtooth.
 			within(t, lab.Config{Down: tt.down, Up: tt.up, Buffer: 8 * time.Second}, func(ctx context.Context, h *lab.Host, roots *x509.CertPool) {
-				c := &Client{Host: h, URL: mustURL(tt.url), Roots: roots}
+				c := &Client{Host: h, URL: mustURL(tt.url), Roots: roots, HTTP2: strings.Contains(tt.url, ":8443")}
 				length, window := 16*time.Second, 64<<10
 				if tt.down < bitrate.Mbit {
 					length, window = 5*time.Minute, 32<<10 // TLS hands over records of 16 KiB, a quarter of a second of this link each
