@@ -23,27 +23,29 @@ const (
 	deviceStep = 200 * time.Millisecond
 )
 
-// watchHost returns what the run watches of the host that it runs on: its CPUs and, on a real path, the device that leads to the server.
-func (r *run) watchHost() []Watch {
+// watchHost has the run watch the host that it runs on: its CPUs and, on a real path, the device that leads to the server.
+func (r *run) watchHost() {
 	if r.o.NoCPU != "" {
-		return nil
+		return
 	}
-	var all []Watch
+	r.o.Watch = slices.Clip(r.o.Watch)
 	if w, err := watchCores(); err == nil { // where there are no times of CPUs, the recording says so already
-		all = append(all, w)
+		r.o.Watch = append(r.o.Watch, w)
 	}
 	if w, ok := watchQuota(); ok {
-		all = append(all, w)
+		r.o.Watch = append(r.o.Watch, w)
 	}
 	if _, plain := r.h.(*host.Kernel); !plain || r.o.Lab != nil {
-		return all
+		return
 	}
 	d, err := newDeviceWatch(r)
 	if err != nil {
-		r.find(Finding{Code: "device_unwatched", Severity: Note, Text: fmt.Sprintf("neither the queue nor the counters of this host's network device are watched: %v", err)})
-		return all
+		r.notes = append(r.notes, Finding{Code: "device_unwatched", Severity: Note,
+			Text: fmt.Sprintf("neither the queue nor the counters of this host's network device are watched: %v", err)})
+		return
 	}
-	return append(all, d.watch())
+	r.device = d.describe()
+	r.o.Watch = append(r.o.Watch, d.watch())
 }
 
 // watchCores watches the shares of each CPU's time, and its clock rate where that is known.
@@ -126,6 +128,17 @@ func newDeviceWatch(r *run) (*deviceWatch, error) {
 	d.limits = min(len(d.facts.BQL), mostQueues)
 	_, d.radio = device.ReadWireless(d.link.Name)
 	return d, nil
+}
+
+// describe is the device as the recording keeps it.
+func (d *deviceWatch) describe() *DeviceFacts {
+	f := &DeviceFacts{Name: d.link.Name, Driver: d.facts.Driver, Kind: d.link.Kind, Virtual: d.facts.Virtual, Speed: d.facts.Speed, MTU: d.link.MTU,
+		TxQueue: d.link.TxQueueLength, Offloads: append([]string{}, d.facts.Offloads...), PauseRx: d.facts.PauseRx, PauseTx: d.facts.PauseTx, Queues: []string{},
+		Missing: d.facts.Missing}
+	for i := range d.queues {
+		f.Queues = append(f.Queues, d.queues[i].Name())
+	}
+	return f
 }
 
 // series names what is watched, in the order in which read gives it.

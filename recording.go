@@ -89,6 +89,25 @@ type HostFacts struct {
 	Kernel            string `json:"kernel,omitempty"` // release, "" where unknown
 	CPUs              int    `json:"cpus"`
 	CongestionControl string `json:"congestion_control,omitempty"` // the stack's default, "" where unknown
+	// Device is the network device that leads to the server; nil where it was not looked at, as on an emulated link.
+	Device *DeviceFacts `json:"device,omitempty"`
+}
+
+// DeviceFacts is what bears on a result about a network device.
+type DeviceFacts struct {
+	Name     string          `json:"name"`
+	Driver   string          `json:"driver,omitempty"`
+	Kind     string          `json:"kind,omitempty"` // "veth", "bridge"; "" for a real device
+	Virtual  bool            `json:"virtual"`        // no hardware behind it
+	Speed    bitrate.Bitrate `json:"speed_bps,omitempty"`
+	MTU      int             `json:"mtu_bytes"`
+	TxQueue  int             `json:"txqueuelen_packets"`
+	Offloads []string        `json:"offloads"` // of "tso", "gso", "gro" and "lro", those that are on
+	PauseRx  bool            `json:"pause_rx"` // pause frames are obeyed,
+	PauseTx  bool            `json:"pause_tx"` // and sent
+	Queues   []string        `json:"queues"`   // queue disciplines, and classes of some, as "tc" names them
+	// Missing says why not, by what: "speed", "offloads", "pause frames", "byte queue limits", "interrupts".
+	Missing map[string]string `json:"missing,omitempty"`
 }
 
 // Phase is one stretch of the run.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -90,6 +89,8 @@ type run struct {
 	ready []openFlow // of the next load; nil where they are opened when it begins
 	start time.Time
 	rec   *recorder
+	// device is what this host's own network device is; nil where it is not watched.
+	device *DeviceFacts
 	// follow is set before anything that it is told of.
 	follow follow
 }
@@ -106,6 +107,7 @@ func (r *run) now() time.Duration { return r.offset(r.h.Now()) }
 
 // measure runs the probes through all phases.
 func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, error) {
+	r.watchHost()
 	r.start = r.h.Now()
 	r.rec = newRecorder(r.start, r.o.File)
 	r.follow = follow{progress: r.o.Progress, event: r.o.Event, now: r.now, plan: &r.plan}
@@ -131,7 +133,6 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	for i, p := range probes {
 		probing.Go(func() { ends[i] = r.probe(ctx, sending, p) })
 	}
-	r.o.Watch = append(slices.Clip(r.o.Watch), r.watchHost()...)
 	keeper.Go(func() { r.keep(keeping) })
 	keeper.Go(func() { r.watch(keeping) })
 	keeper.Go(func() { r.tell(keeping) })
@@ -268,7 +269,7 @@ const maxDrain = 10 * time.Second
 func (r *run) sleep(ctx context.Context, t time.Time) { _ = r.h.SleepUntil(ctx, t) }
 
 func (r *run) facts() HostFacts {
-	f := HostFacts{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Kernel: watch.Kernel()}
+	f := HostFacts{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Kernel: watch.Kernel(), Device: r.device}
 	if r.o.Lab == nil {
 		f.CongestionControl = watch.CongestionControl()
 	}

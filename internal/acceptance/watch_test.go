@@ -47,6 +47,9 @@ func TestTheRecordingHasTheQueueOfTheOwnDevice(t *testing.T) {
 	if busy := highest("cpu0::busy"); busy <= 0 || busy > 1 {
 		t.Errorf("CPU 0 was busy by a share of %v", busy)
 	}
+	if d := o.rec.Client.Device; d == nil || d.Name != device || d.Driver != "veth" || !d.Virtual || d.MTU != 1500 || len(d.Offloads) > 0 || !slices.Contains(d.Queues, "tbf") {
+		t.Errorf("the device is %+v", d)
+	}
 	for _, f := range o.result.Findings {
 		if f.Code == "competing_traffic" || f.Code == "lint_offloads" || f.Code == "device_unwatched" {
 			t.Errorf("nobody else is there, and the offloads are off: got %+v", f)
