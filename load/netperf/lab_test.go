@@ -1,0 +1,88 @@
+package netperf_test
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"bufferbloat/internal/bitrate"
+	"bufferbloat/load"
+	"bufferbloat/load/netperf"
+	"bufferbloat/servers/lab"
+	server "bufferbloat/servers/netperf"
+)
+
+// inLab runs f in virtual time with our server behind an emulated bottleneck.
+func inLab(t *testing.T, f func(ctx context.Context, c *netperf.Client)) {
+	t.Helper()
+	l, err := lab.New(lab.Config{Virtual: true, Down: 4 * bitrate.Mbit, Up: 1 * bitrate.Mbit, RTT: 40 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var g errgroup.Group
+	g.Go(func() error { return l.Run(ctx) })
+	ready := make(chan []netip.AddrPort, 1)
+	s := &server.Server{Options: server.Options{Version: "test", Ready: func(at []netip.AddrPort) { ready <- at }}}
+	g.Go(func() error { return s.Serve(ctx, l.Server(), netip.MustParseAddrPort("0.0.0.0:12865")) })
+	<-ready
+	at, err := l.Client().Resolve(ctx, "lab", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(ctx, &netperf.Client{Host: l.Client(), Addr: netip.AddrPortFrom(at[0], 12865)})
+	cancel()
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The upload fills the queue, some 250 ms of it, for half of the time. The transactions beside it see that half rarely.
+func TestOnlyTheViewByTimeShowsAQueueThatStandsForHalfOfTheTime(t *testing.T) {
+	inLab(t, func(ctx context.Context, c *netperf.Client) {
+		for _, kind := range []netperf.TransactionKind{netperf.TCPRR, netperf.UDPRR} {
+			var running sync.WaitGroup
+			running.Go(func() {
+				if c.Host.SleepUntil(ctx, c.Host.Now().Add(3*time.Second)) != nil {
+					return
+				}
+				r, err := c.NewFlow(netperf.FlowOptions{Direction: load.Upload, Length: 3 * time.Second}).Run(ctx)
+				if err != nil || r.Bytes < 200_000 {
+					t.Errorf("upload: %+v, %v", r, err)
+				}
+			})
+			got, err := c.NewTransactions(netperf.TransactionOptions{Kind: kind, Length: 6 * time.Second}).Run(ctx)
+			running.Wait()
+			if err != nil || got.Transactions < 50 {
+				t.Errorf("%v: %+v, %v", kind, got, err)
+				continue
+			}
+			count, _ := got.RTTs.Quantile(0.7)
+			times, ok := got.RTTs.TimeQuantile(0.7)
+			t.Logf("%v: %d, %d lost; 70%% by count %v, by time %v, %v", kind, got.Transactions, got.Lost, count, times, ok)
+			if !ok || count > 60*time.Millisecond || times < 120*time.Millisecond {
+				t.Errorf("%v: 70%% of the transactions within %v, 70%% of the time within %v; want the idle delay and that of the queue", kind, count, times)
+			}
+		}
+	})
+}
+
+func TestConnectionsAndDatagramsThroughABottleneck(t *testing.T) {
+	inLab(t, func(ctx context.Context, c *netperf.Client) {
+		got, err := c.NewTransactions(netperf.TransactionOptions{Kind: netperf.TCPCRR, Length: 3 * time.Second, Wait: time.Millisecond}).Run(ctx)
+		if err != nil || got.Transactions < 25 || got.Transactions > 38 || got.RTTs.Min() < 80*time.Millisecond || got.ServerTransactions < got.Transactions {
+			t.Errorf("connections: %+v, %v; want one each 80 ms", got, err)
+		}
+		// Twice what the link carries: half of it arrives, but for what the queue holds.
+		sent, err := c.SendDatagrams(ctx, netperf.DatagramOptions{Length: 3 * time.Second, Size: 1000, Rate: 2 * bitrate.Mbit})
+		rate := bitrate.Of(sent.Bytes, 3*time.Second)
+		if err != nil || sent.Sent < 740 || sent.Sent > 752 || rate < 900*bitrate.Kbit || rate > 1100*bitrate.Kbit {
+			t.Errorf("datagrams: %+v, %v, %v", sent, rate, err)
+		}
+	})
+}
