@@ -22,7 +22,7 @@ func TestASpeedtestByIPerf3(t *testing.T) {
 		p.Server.IPerf3Port = 5201
 		p.Server.NetperfPort = 9 // nobody is there, and nobody has to be
 		p.Speak(bufferbloat.IPerf3)
-		rec, err := rig{iperf3: true}.run(t, t.Context(), p)
+		rec, err := rig{iperf3: true, link: lab.Config{Queue: "fq_codel"}}.run(t, t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}

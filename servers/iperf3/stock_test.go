@@ -127,7 +127,8 @@ func TestStockClients(t *testing.T) {
 			case tt.bytes > 0 && received != tt.bytes:
 				t.Errorf("%s: %d bytes received, want %d", tt.args, received, tt.bytes)
 			case strings.Contains(tt.args, "fq-rate"): // it writes ahead of its pace
-			case received == 0 || received+slack < sent || received > sent && !strings.Contains(tt.args, "-O"), received > sent+slack:
+			case strings.Contains(tt.args, "-O"): // each end omits by its own clock, and the machine may be busy
+			case received == 0 || received+slack < sent || received > sent:
 				t.Errorf("%s: %d bytes received of %d, which is more than %d apart", tt.args, received, sent, slack)
 			}
 			for _, s := range r.End.Streams {
