@@ -175,7 +175,7 @@ func withHelp(p Parameter, text string) Parameter {
 // extras are the parameters that every plan of flows takes.
 func extras() []Parameter {
 	return []Parameter{
-		{Name: "protocol", Type: Word, Default: string(Netperf), Choices: []string{string(Netperf), string(IPerf3)}, Help: "what the TCP flows speak"},
+		{Name: "protocol", Type: Word, Default: string(Netperf), Choices: []string{string(Netperf), string(IPerf3), string(HTTP)}, Help: "what the TCP flows speak"},
 		{Name: "cc", Type: Word, Help: "congestion control of the flows that name none; the sender's default"},
 		{Name: "ping_hosts", Type: Words, Help: "further hosts to ping"},
 		{Name: "ping_markings", Type: Marks, Help: "marks of those pings, in their order"},
@@ -294,10 +294,10 @@ func (d *draft) extra() {
 	}
 	for i := range d.flows {
 		f := &d.flows[i]
-		if f.Protocol == "" && get[string](d.Values, "protocol") != string(Netperf) {
-			f.Protocol = IPerf3
+		if protocol := Protocol(get[string](d.Values, "protocol")); f.Protocol == "" && protocol != Netperf {
+			f.Protocol = protocol
 		}
-		if f.CongestionControl == "" && (f.Protocol == "" || f.Protocol == IPerf3) {
+		if f.CongestionControl == "" && f.Protocol != IPerf3UDP {
 			f.CongestionControl = get[string](d.Values, "cc")
 		}
 	}
