@@ -20,12 +20,16 @@ type control struct {
 	by        netip.Addr    // who sent the ICMP error, without a zone; the zero Addr where not told
 	byScope   uint32
 	expired   bool // the ICMP error is that the TTL ran out
+	sent      bool // no ICMP error: stamp is of a packet that was sent, on its way into its device's queue
+	sentID    uint32
 }
 
 // Sizes of the kernel's structures, which are the same on all machines but for the message header.
 const (
 	sizeofLen     = unix.SizeofCmsghdr - 8 // cmsg_len is a size_t, and two ints follow
 	sizeofErr     = 16                     // sock_extended_err
+	offsetInfo    = 8                      // in it
+	offsetData    = 12
 	sizeofScope   = 4
 	offsetAddr4   = 4 // in sockaddr_in
 	offsetAddr6   = 8 // in sockaddr_in6
@@ -140,7 +144,13 @@ func (c *control) readIPv6(kind int32, data []byte) {
 // readError reads an extended error and the address of who sent it (the "offender") behind it. Errors of another origin
 // are this host's own: the call that met them has returned them.
 func (c *control) readError(data []byte, origin uint8) {
-	if len(data) < sizeofErr || data[4] != origin {
+	if len(data) < sizeofErr {
+		return
+	}
+	if data[4] == unix.SO_EE_ORIGIN_TIMESTAMPING && binary.NativeEndian.Uint32(data[offsetInfo:]) == unix.SCM_TSTAMP_SCHED {
+		c.sent, c.sentID = true, binary.NativeEndian.Uint32(data[offsetData:])
+	}
+	if data[4] != origin {
 		return
 	}
 	c.rejection = syscall.Errno(binary.NativeEndian.Uint32(data))

@@ -84,7 +84,7 @@ func connectEcho(fd int, kind socketKind, raw bool, to netip.Addr, o Options) (*
 	if err != nil {
 		return nil, err
 	}
-	p, err := newPacketConn(nc, kind, netip.AddrPortFrom(to, 0))
+	p, err := newPacketConn(nc, kind, netip.AddrPortFrom(to, 0), o)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func setUpEcho(fd int, kind socketKind, raw bool, to netip.Addr, o Options) erro
 	if err := setOptions(uintptr(fd), kind, o); err != nil {
 		return err
 	}
-	askForControl(uintptr(fd), kind.family)
+	askForControl(uintptr(fd), kind.family, o)
 	if raw {
 		reply := uint8(icmpEchoReply)
 		if o.ICMPTimestamp {

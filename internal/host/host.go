@@ -104,6 +104,9 @@ type Options struct {
 	SendBuffer        int            // bytes; 0 leaves the stack's automatic size
 	ReceiveBuffer     int            // bytes; 0 leaves the stack's automatic size
 	ReusePort         bool           // several sockets may share the port
+	// StampSends has Send return the stack's own stamp, of when the packet came to the queue of its device, where the stack can: DialUDP and
+	// DialEcho on Linux. SendStamper tells. It costs a system call for each packet.
+	StampSends bool
 }
 
 // DS returns the DS byte of what is sent: code point and ECN.
@@ -149,6 +152,13 @@ type Marker interface {
 	PacketConn
 	// SendMarked is SendFrom with mark in place of the socket's own and the ECN bits zero. The zero from leaves the source to the stack.
 	SendMarked(b []byte, from netip.Addr, to netip.AddrPort, mark dscp.CodePoint) (time.Time, error)
+}
+
+// SendStamper is a PacketConn that tells who took the stamps of what it sent.
+type SendStamper interface {
+	PacketConn
+	// SendStamps returns how many of the sends so far have the stack's stamp, and the number of all. It may be called from any goroutine.
+	SendStamps() (stack, all uint64)
 }
 
 // EchoConn is a PacketConn for ICMP echo.

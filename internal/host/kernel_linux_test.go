@@ -600,7 +600,7 @@ func TestEchoesComeBackThroughBothKindsOfSocket(t *testing.T) {
 }
 
 func TestARouterRejectsEachKindOfProbeInItsName(t *testing.T) {
-	for _, how := range []testnet.Refusal{testnet.Unreachable, testnet.Prohibit} {
+	for how, o := range map[testnet.Refusal]Options{testnet.Unreachable: {}, testnet.Prohibit: {StampSends: true}} {
 		// A Linux router refuses five packets of one host with an IPv4 error, and then one in a second: enough for four sockets.
 		n := testnet.New(t)
 		unlimitICMP(t, n)
@@ -613,12 +613,12 @@ func TestARouterRejectsEachKindOfProbeInItsName(t *testing.T) {
 				router = n.Router.IP6
 			}
 			for name, open := range map[string]func() (PacketConn, error){
-				"connected": func() (PacketConn, error) { return NewKernel().DialUDP(t.Context(), to, Options{}) },
+				"connected": func() (PacketConn, error) { return NewKernel().DialUDP(t.Context(), to, o) },
 				"unconnected": func() (PacketConn, error) {
 					return NewKernel().ListenUDP(t.Context(), unspecified(to.Addr()), Options{})
 				},
-				"ping": func() (PacketConn, error) { return kernels["unprivileged"].DialEcho(t.Context(), to.Addr(), Options{}) },
-				"raw":  func() (PacketConn, error) { return kernels["raw"].DialEcho(t.Context(), to.Addr(), Options{}) },
+				"ping": func() (PacketConn, error) { return kernels["unprivileged"].DialEcho(t.Context(), to.Addr(), o) },
+				"raw":  func() (PacketConn, error) { return kernels["raw"].DialEcho(t.Context(), to.Addr(), o) },
 			} {
 				t.Run(fmt.Sprint(how, " ", to.Addr(), " ", name), func(t *testing.T) {
 					var c PacketConn
@@ -686,6 +686,7 @@ func TestAFullLocalQueueIsToldAndPasses(t *testing.T) {
 		want  syscall.Errno
 	}{
 		{"the device's queue", Options{}, 6000, syscall.ENOBUFS},
+		{"the device's queue, stamped", Options{StampSends: true}, 6000, syscall.ENOBUFS},
 		{"the socket's buffer", Options{SendBuffer: 4000}, 100_000, syscall.EAGAIN},
 	}
 	for _, test := range tests {
@@ -770,6 +771,12 @@ func fillAndDrain(t *testing.T, c PacketConn, want syscall.Errno) {
 }
 
 func TestARejectionIsHeardWhileTheSendQueueIsFull(t *testing.T) {
+	for _, stamped := range []bool{false, true} {
+		t.Run(fmt.Sprint("stamped ", stamped), func(t *testing.T) { hearRejections(t, stamped) })
+	}
+}
+
+func hearRejections(t *testing.T, stamped bool) {
 	n := testnet.New(t)
 	unlimitICMP(t, n)
 	n.Block(t, testnet.Block{Protocol: "udp", How: testnet.Unreachable})
@@ -778,7 +785,7 @@ func TestARejectionIsHeardWhileTheSendQueueIsFull(t *testing.T) {
 	var c PacketConn
 	var err error
 	n.Client.Inside(t, func() {
-		c, err = NewKernel().DialUDP(t.Context(), netip.AddrPortFrom(n.Server.IP, 2112), Options{SendBuffer: 20_000})
+		c, err = NewKernel().DialUDP(t.Context(), netip.AddrPortFrom(n.Server.IP, 2112), Options{SendBuffer: 20_000, StampSends: stamped})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func (k *Kernel) DialUDP(ctx context.Context, to netip.AddrPort, o Options) (Pac
 	if err != nil {
 		return nil, openError(ctx, "open UDP socket to", to, err)
 	}
-	return newUDPConn(c.(*net.UDPConn), kind, to)
+	return newUDPConn(c.(*net.UDPConn), kind, to, o)
 }
 
 // ListenUDP implements Network.
@@ -39,7 +39,7 @@ func (k *Kernel) ListenUDP(ctx context.Context, at netip.AddrPort, o Options) (P
 	if err != nil {
 		return nil, openError(ctx, "listen for UDP at", at, err)
 	}
-	return newUDPConn(c.(*net.UDPConn), kind, netip.AddrPort{})
+	return newUDPConn(c.(*net.UDPConn), kind, netip.AddrPort{}, Options{})
 }
 
 // packetControl is optionsControl for a socket that also asks for stamps and for the rest of what Datagram tells.
@@ -49,7 +49,7 @@ func packetControl(kind socketKind, o Options) func(string, string, syscall.RawC
 		if err := set(network, address, c); err != nil {
 			return err
 		}
-		return c.Control(func(fd uintptr) { askForControl(fd, kind.family) })
+		return c.Control(func(fd uintptr) { askForControl(fd, kind.family, o) })
 	}
 }
 

@@ -91,13 +91,16 @@ func congestionError(name string, err error) error {
 		name, err, list("tcp_available_congestion_control"))
 }
 
-// askForControl asks for the control messages that Datagram is filled from. A kernel that lacks one of them leaves the
-// field that it would fill unset, and says so there: a user stamp, no DS byte, no To.
-func askForControl(fd uintptr, f Family) {
+// askForControl asks for the control messages that Datagram is filled from, and for stamps of what is sent where o wants them. A kernel that lacks
+// one of them leaves the field that it would fill unset, and says so there: a user stamp, no DS byte, no To.
+func askForControl(fd uintptr, f Family, o Options) {
 	s := int(fd)
 	// SO_TIMESTAMPING, not SO_TIMESTAMPNS: the latter passes off the time of the read as the time of arrival for packets
 	// that came in before the kernel had begun to stamp. The new form has 64-bit seconds on every machine (Linux 5.1).
-	const flags = unix.SOF_TIMESTAMPING_RX_SOFTWARE | unix.SOF_TIMESTAMPING_SOFTWARE
+	flags := unix.SOF_TIMESTAMPING_RX_SOFTWARE | unix.SOF_TIMESTAMPING_SOFTWARE
+	if o.StampSends {
+		flags |= sendStampFlags
+	}
 	if unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_TIMESTAMPING_NEW, flags) != nil {
 		_ = unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, flags)
 	}

@@ -23,7 +23,10 @@ const (
 	blindWait = 10 * time.Millisecond
 )
 
-var _ Marker = (*packetConn)(nil)
+var (
+	_ Marker      = (*packetConn)(nil)
+	_ SendStamper = (*packetConn)(nil)
+)
 
 // packetConn is a UDP or ICMP socket. Send and Receive keep their state in it and go through functions that are made
 // once, so that a packet costs no allocation.
@@ -41,6 +44,8 @@ type packetConn struct {
 
 	recvMu sync.Mutex
 	in     incoming // under recvMu
+
+	sends sendStamps
 }
 
 // message is one message header with what it points to.
@@ -58,6 +63,7 @@ type outgoing struct {
 	write  func(fd uintptr) bool
 	at     time.Time
 	errno  syscall.Errno
+	report reports
 }
 
 type incoming struct {
@@ -73,8 +79,8 @@ type incoming struct {
 	errno   syscall.Errno
 }
 
-func newUDPConn(c *net.UDPConn, kind socketKind, peer netip.AddrPort) (PacketConn, error) {
-	p, err := newPacketConn(c, kind, peer)
+func newUDPConn(c *net.UDPConn, kind socketKind, peer netip.AddrPort, o Options) (PacketConn, error) {
+	p, err := newPacketConn(c, kind, peer, o)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +88,7 @@ func newUDPConn(c *net.UDPConn, kind socketKind, peer netip.AddrPort) (PacketCon
 }
 
 // newPacketConn takes over c, also where it fails.
-func newPacketConn(c net.PacketConn, kind socketKind, peer netip.AddrPort) (*packetConn, error) {
+func newPacketConn(c net.PacketConn, kind socketKind, peer netip.AddrPort, o Options) (*packetConn, error) {
 	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {
 		c.Close()
@@ -94,6 +100,9 @@ func newPacketConn(c net.PacketConn, kind socketKind, peer netip.AddrPort) (*pac
 		return nil, err
 	}
 	p.in.clock = newStampClock()
+	if p.sends.wanted = o.StampSends && p.errorQueue; p.sends.wanted {
+		p.out.report.clock = newStampClock()
+	}
 	p.out.write, p.in.read = p.writeOnce, p.readOnce
 	p.in.tryRead = func(fd uintptr) { p.readOnce(fd) }
 	return p, nil
@@ -101,7 +110,8 @@ func newPacketConn(c net.PacketConn, kind socketKind, peer netip.AddrPort) (*pac
 
 func (c *packetConn) LocalAddr() netip.AddrPort { return c.local }
 
-func (c *packetConn) SetReadDeadline(t time.Time) error { return c.conn.SetReadDeadline(t) }
+// SetReadDeadline implements PacketConn.
+func (c *packetConn) SetReadDeadline(t time.Time) error { return c.sends.setDeadline(c.conn, t) }
 
 // Close also ends a waiting Receive.
 func (c *packetConn) Close() error { return c.conn.Close() }
@@ -141,6 +151,9 @@ func (c *packetConn) send(b []byte, from netip.Addr, to netip.AddrPort, ds int) 
 	}
 	err := c.raw.Write(c.out.write)
 	c.out.iov = [2]unix.Iovec{} // keeps nothing of the caller's alive
+	if c.sends.wanted {
+		c.sends.nudge(c.conn)
+	}
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -246,6 +259,11 @@ func setIovec(v *unix.Iovec, b []byte) {
 
 // writeOnce runs under sendMu. It never waits: a full queue is to be told, not hidden in the time stamp.
 func (c *packetConn) writeOnce(fd uintptr) bool {
+	if c.sends.wanted {
+		c.sends.queue.Lock()
+		defer c.sends.queue.Unlock()
+		defer c.takeSendStamp(fd)
+	}
 	for pending := 0; ; {
 		c.out.at = time.Now()
 		_, c.out.errno = sendmsg(fd, &c.out.hdr, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
@@ -291,9 +309,15 @@ func (c *packetConn) Receive(b []byte) (Datagram, error) {
 	in.b, in.done, in.errno, in.got = b, false, 0, Datagram{}
 	defer func() { in.b, in.iov = nil, [2]unix.Iovec{} }()
 	for {
+		if c.sends.wanted && c.sends.takePending(in) {
+			break
+		}
 		err := c.raw.Read(in.read)
 		if err != nil && !in.done {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
+				if c.sends.nudged(c.conn) {
+					continue
+				}
 				return Datagram{}, os.ErrDeadlineExceeded
 			}
 			if errors.Is(err, net.ErrClosed) {
@@ -382,7 +406,7 @@ func (in *incoming) controls() control {
 // accept turns the message of n bytes into a Datagram, or returns false where it is none.
 func (c *packetConn) accept(n int) bool {
 	in := &c.in
-	now, tight := in.clock.read()
+	r := in.clock.read()
 	ctl := in.controls()
 	if c.rawIPv4 {
 		var ok bool
@@ -395,9 +419,9 @@ func (c *packetConn) accept(n int) bool {
 	d.From = in.from.get(&in.name, c.kind, &in.zones)
 	d.DS, d.HasDS = ctl.ds, ctl.hasDS
 	d.To = in.zones.with(ctl.to, ctl.ifindex)
-	d.At, d.Stamp = now, UserStamp
-	if ctl.hasStamp && tight {
-		d.At, d.Stamp = in.clock.arrival(ctl.stamp, now)
+	d.At, d.Stamp = r.now, UserStamp
+	if ctl.hasStamp {
+		d.At, d.Stamp = in.clock.arrival(ctl.stamp, r)
 	}
 	return true
 }
@@ -423,25 +447,47 @@ func (c *packetConn) readErrorQueue(fd uintptr) bool {
 		return false
 	}
 	in := &c.in
+	if c.sends.wanted {
+		c.sends.queue.Lock() // the sender reads it as well
+		defer c.sends.queue.Unlock()
+		if c.sends.takePendingLocked(in) {
+			return true
+		}
+	}
+	for {
+		n, ctl, ok := in.readError(fd)
+		if !ok {
+			return false
+		}
+		if ctl.rejection != 0 {
+			in.got = in.rejection(n, &ctl)
+			return true
+		}
+	}
+}
+
+// readError reads the next message of the error queue, or returns false at its end.
+func (in *incoming) readError(fd uintptr) (n int, ctl control, ok bool) {
 	for {
 		in.prepare(false) // a quoted packet has lost its IP header
 		n, errno := recvmsg(fd, &in.hdr, unix.MSG_DONTWAIT|unix.MSG_ERRQUEUE)
-		if errno == unix.EINTR {
-			continue
+		switch errno {
+		case 0:
+			return n, in.controls(), true
+		case unix.EINTR:
+		default:
+			return 0, control{}, false
 		}
-		if errno != 0 {
-			return false
-		}
-		now, tight := in.clock.read()
-		ctl := in.controls()
-		if ctl.rejection == 0 {
-			continue
-		}
-		in.got = Datagram{N: n, Truncated: in.hdr.Flags&unix.MSG_TRUNC != 0, At: now, Stamp: UserStamp}
-		if ctl.hasStamp && tight {
-			in.got.At, in.got.Stamp = in.clock.arrival(ctl.stamp, now)
-		}
-		in.got.Rejected = &RejectedError{By: in.zones.with(ctl.by, ctl.byScope), Err: ctl.rejection, Expired: ctl.expired}
-		return true
 	}
+}
+
+// rejection returns the ICMP error of which n bytes of the packet in question were read.
+func (in *incoming) rejection(n int, ctl *control) Datagram {
+	r := in.clock.read()
+	d := Datagram{N: n, Truncated: in.hdr.Flags&unix.MSG_TRUNC != 0, At: r.now, Stamp: UserStamp}
+	if ctl.hasStamp {
+		d.At, d.Stamp = in.clock.arrival(ctl.stamp, r)
+	}
+	d.Rejected = &RejectedError{By: in.zones.with(ctl.by, ctl.byScope), Err: ctl.rejection, Expired: ctl.expired}
+	return d
 }

@@ -22,11 +22,11 @@ type packetConn struct {
 	sendMu sync.Mutex // orders stamps as the packets
 }
 
-func newUDPConn(c *net.UDPConn, _ socketKind, peer netip.AddrPort) (PacketConn, error) {
+func newUDPConn(c *net.UDPConn, _ socketKind, peer netip.AddrPort, _ Options) (PacketConn, error) {
 	return &packetConn{conn: c, peer: peer, local: localAddrPort(c.LocalAddr())}, nil
 }
 
-func askForControl(uintptr, Family) {}
+func askForControl(uintptr, Family, Options) {}
 
 func (c *packetConn) LocalAddr() netip.AddrPort { return c.local }
 
