@@ -18,9 +18,9 @@ func (p *Plan) beyond() error {
 	}
 	for _, ph := range p.Phases {
 		for _, f := range ph.Flows {
-			can(f.Protocol == "" || f.Protocol == Netperf || f.Protocol == IPerf3 || f.Protocol == IPerf3UDP || f.Protocol == HTTP, "flow %q: protocol %s",
+			can(f.Protocol == "" || f.Protocol == Netperf || f.Protocol == IPerf3 || f.Protocol == IPerf3UDP || f.Protocol.isWeb(), "flow %q: protocol %s",
 				f.Name, f.Protocol)
-			can(f.Protocol != HTTP || f.Direction == load.Upload || f.Rate == 0 && f.CongestionControl == "",
+			can(!f.Protocol.isWeb() || f.Direction == load.Upload || f.Rate == 0 && f.CongestionControl == "",
 				"flow %q: a rate, or a congestion control, that a web server is to keep to", f.Name)
 			can(f.Rate == 0 || f.Direction == load.Upload || f.Protocol != "" && f.Protocol != Netperf, "flow %q: a rate that the server is to keep to", f.Name)
 		}

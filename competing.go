@@ -85,7 +85,7 @@ func (r *Recording) fullSize(flow string) bool {
 	for i := range r.Plan.Phases {
 		for _, f := range r.Plan.Phases[i].Flows {
 			if f.Name == flow {
-				return slices.Contains([]Protocol{"", Netperf, IPerf3, HTTP}, f.Protocol)
+				return slices.Contains([]Protocol{"", Netperf, IPerf3, HTTP, HTTP2}, f.Protocol)
 			}
 		}
 	}

@@ -18,6 +18,9 @@ import (
 // endless is the length of the object that our own web server is asked for, and of the body that it takes: more than any flow moves.
 const endless = 1 << 40
 
+// isWeb reports whether flows of a protocol go to web servers.
+func (p Protocol) isWeb() bool { return p == HTTP || p == HTTP2 }
+
 // isOwn reports whether a flow goes to our own web server, whose objects are known.
 func (f *FlowPlan) isOwn() bool { return f.URL == "" }
 
@@ -52,7 +55,7 @@ func (r *run) httpClient(f *FlowPlan, p *peer) (*http.Client, error) {
 	if f.Direction == load.Upload {
 		o.CongestionControl = f.CongestionControl
 	}
-	c := &http.Client{Host: r.h, URL: u, Family: host.Family(p.family), Socket: o, Roots: r.o.Roots, AnyCertificate: r.o.AnyCertificate,
+	c := &http.Client{Host: r.h, URL: u, Family: host.Family(p.family), Socket: o, Roots: r.o.Roots, AnyCertificate: r.o.AnyCertificate, HTTP2: f.Protocol == HTTP2,
 		Agent: strings.TrimSpace("bloat/" + r.o.Version)}
 	if a, err := netip.ParseAddr(u.Hostname()); err == nil {
 		c.Addr = a.Unmap()
@@ -81,6 +84,7 @@ func (r *run) checkWeb(ctx context.Context) error {
 		url, server string
 		family      int
 		direction   load.Direction
+		protocol    Protocol
 	}
 	seen := map[place]bool{}
 	var errs []error
@@ -88,11 +92,11 @@ func (r *run) checkWeb(ctx context.Context) error {
 	for i := range r.plan.Phases {
 		for j := range r.plan.Phases[i].Flows {
 			f := &r.plan.Phases[i].Flows[j]
-			if f.Protocol != HTTP {
+			if !f.Protocol.isWeb() {
 				others++
 				continue
 			}
-			p, at := r.peer(f.Server, f.Family), place{f.URL, f.Server, f.Family, f.Direction}
+			p, at := r.peer(f.Server, f.Family), place{f.URL, f.Server, f.Family, f.Direction, f.Protocol}
 			if seen[at] || p.err != nil {
 				continue
 			}

@@ -28,7 +28,7 @@ func (r *run) newLoader(f flowSpec) (loader, error) {
 		return r.netperfFlow(f), nil
 	case IPerf3, IPerf3UDP:
 		return f.iperf3[f.plan.Name], nil
-	case HTTP:
+	case HTTP, HTTP2:
 		return r.httpFlow(f)
 	}
 	return nil, fmt.Errorf("flow %q: protocol %s can't be carried out", f.plan.Name, f.plan.Protocol)

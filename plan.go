@@ -76,6 +76,7 @@ const (
 	IPerf3    Protocol = "iperf3"
 	IPerf3UDP Protocol = "iperf3-udp" // datagrams at a given rate
 	HTTP      Protocol = "http"       // GET or POST of a URL
+	HTTP2     Protocol = "http2"      // the same by HTTP/2, of an https URL
 )
 
 // ProbePlan is one series of probes.

@@ -149,10 +149,10 @@ func (c *checker) protocol(what string, f *FlowPlan, s Server) {
 		if s.Host != "" && s.IPerf3Port == 0 {
 			c.bad("%s: its server has no port for iperf3", what)
 		}
-	case HTTP:
+	case HTTP, HTTP2:
 		most = 0
 	default:
-		c.bad("%s of protocol %q: want %s, %s, %s or %s", what, f.Protocol, Netperf, IPerf3, IPerf3UDP, HTTP)
+		c.bad("%s of protocol %q: want %s, %s, %s, %s or %s", what, f.Protocol, Netperf, IPerf3, IPerf3UDP, HTTP, HTTP2)
 		return
 	}
 	if f.Protocol == IPerf3UDP {
@@ -170,8 +170,11 @@ func (c *checker) protocol(what string, f *FlowPlan, s Server) {
 	case f.Size < 0 || f.Size > max(most, 0):
 		c.bad("%s of %d bytes: want 1 to %d, or 0 for the protocol's own", what, f.Size, most)
 	}
-	if f.Protocol == HTTP {
+	if f.Protocol.isWeb() {
 		c.url(what, f.URL)
+		if f.Protocol == HTTP2 && !strings.HasPrefix(f.URL, "https:") {
+			c.bad("%s with URL %q: HTTP/2 wants an https URL", what, f.URL)
+		}
 	} else if f.URL != "" {
 		c.bad("%s has a URL, and is no HTTP flow", what)
 	}

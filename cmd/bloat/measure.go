@@ -223,7 +223,7 @@ func spoken(plan bufferbloat.Plan) string {
 			if f.Protocol == bufferbloat.IPerf3 || f.Protocol == bufferbloat.IPerf3UDP {
 				return string(bufferbloat.IPerf3)
 			}
-			if f.Protocol == bufferbloat.HTTP {
+			if f.Protocol == bufferbloat.HTTP || f.Protocol == bufferbloat.HTTP2 {
 				return string(bufferbloat.HTTP)
 			}
 		}

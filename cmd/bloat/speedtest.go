@@ -59,7 +59,7 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 	flags.VarP(&f.idle, "idle", "i", "length of the idle baseline before the load; 0 for none")
 	flags.BoolVarP(&f.sequential, "sequential", "s", false, "download, then upload (default)")
 	flags.BoolVarP(&f.together, "concurrent", "c", false, "download and upload at once")
-	flags.StringVar(&f.protocol, "protocol", string(bufferbloat.Netperf), "what the flows speak: netperf, iperf3 or http")
+	flags.StringVar(&f.protocol, "protocol", string(bufferbloat.Netperf), "what the flows speak: netperf, iperf3, http or http2")
 	flags.StringVar(&f.url, "url", "", "http: what to fetch, a large object; the server's own /bytes/N where this is not given, and it is ours")
 	flags.StringVar(&f.uploadURL, "upload-url", "", "http: where uploads go (default: --url, or the server's own)")
 	f.registerServer(flags)
@@ -94,11 +94,11 @@ func (f *speedtestFlags) plan(hosts []string) (bufferbloat.Plan, error) {
 	switch protocol {
 	case bufferbloat.Netperf, bufferbloat.IPerf3:
 		if f.url != "" || f.uploadURL != "" {
-			return bufferbloat.Plan{}, errors.New("--url and --upload-url go with --protocol http")
+			return bufferbloat.Plan{}, errors.New("--url and --upload-url go with --protocol http or http2")
 		}
-	case bufferbloat.HTTP:
+	case bufferbloat.HTTP, bufferbloat.HTTP2:
 	default:
-		return bufferbloat.Plan{}, fmt.Errorf("--protocol %q: want netperf, iperf3 or http", f.protocol)
+		return bufferbloat.Plan{}, fmt.Errorf("--protocol %q: want netperf, iperf3, http or http2", f.protocol)
 	}
 	plan.Speak(protocol)
 	for i := range plan.Phases {
