@@ -30,7 +30,8 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run NAME|FILE -H HOST ... | --lab",
 		Short: "Carry out a plan: one of the catalogue, or a file",
-		Long: `Carries out a plan: one that bloat list names, or a YAML file (docs/plans.md). Before anything is sent, the plan is printed
+		Long: `Carries out a plan: one that bloat list names, or a YAML file (docs/plans.md; - is stdin). A file with a batch in it is many
+runs (docs/batch.md). Before anything is sent, the plan is printed
 to stderr: its flows and probes with their marks, start and end. Exit status: 0 measured, 1 could not measure, 2 usage, 4 measured but void or
 partial (the reason is in the result), 128+n ended by signal n with the partial result.`,
 		Example: `  bloat run rrul -H netperf.example.net --length 30
@@ -134,6 +135,9 @@ func settings(texts []string) (map[string]string, error) {
 func (a *app) runPlan(cmd *cobra.Command, f *runFlags, name string) error {
 	if err := f.parameters(cmd); err != nil {
 		return &usageError{err}
+	}
+	if name == "-" && f.lab.on() && f.lab.carrier != processCarrier {
+		return &usageError{errors.New("a lab of the kernel's TCP is several processes, which all read the plan: name a file in the place of -")}
 	}
 	d, err := definition(name, os.Stdin)
 	if err != nil {
