@@ -413,7 +413,14 @@ func FuzzResults(f *testing.F) {
 func FuzzAuxiliary(f *testing.F) {
 	f.Add(capture(f, "v260-both-tcp-maerts.s2c")[0])
 	f.Add(capture(f, "passphrase-good.c2s")[0])
+	f.Add(capture(f, "cpu-calibrate.s2c")[0])
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if c, err := ParseCPUCalibration(b); err == nil {
+			enc := c.AppendTo(nil)
+			if again, err := ParseCPUCalibration(enc); err != nil || !bytes.Equal(again.AppendTo(nil), enc) {
+				t.Errorf("%+v came back as %+v, %v", c, again, err)
+			}
+		}
 		if s, err := ParseSysInfo(b); err == nil {
 			if again, err := ParseSysInfo(s.AppendTo(nil)); err != nil {
 				t.Errorf("%q came back as %q, %v", s, again, err)
