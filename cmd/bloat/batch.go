@@ -134,10 +134,16 @@ func (x *batchRun) args(r *batch.Run, further ...string) []string {
 			args = append(args, given)
 		}
 	}
-	if x.passphrase != "" {
-		args = append(args, "--passphrase="+x.passphrase)
-	}
 	return append(append(args, further...), own...)
+}
+
+// commandLine is the program's command line for a run's args, with the passphrase, which is written down nowhere.
+func (x *batchRun) commandLine(args []string) []string {
+	line := []string{"bloat", args[0]}
+	if x.passphrase != "" {
+		line = append(line, "--passphrase="+x.passphrase)
+	}
+	return append(line, args[1:]...)
 }
 
 // forbidden are flags that a batch's file may not give its runs.
@@ -183,7 +189,7 @@ func (x *batchRun) child(stdout, stderr io.Writer) *app {
 func (x *batchRun) dryRun(ctx context.Context, args []string) (plan bufferbloat.Plan, err error) {
 	var out, complaints bytes.Buffer
 	c := x.child(&out, &complaints)
-	if status := c.run(ctx, append([]string{"bloat"}, args...)); status != 0 {
+	if status := c.run(ctx, x.commandLine(args)); status != 0 {
 		return plan, errors.New(lastComplaint(complaints.String()))
 	}
 	var doc struct {
@@ -366,18 +372,18 @@ func (x *batchRun) say(line string) {
 // measureOne makes one run.
 func (x *batchRun) measureOne(ctx context.Context, r *batch.Run, file string) (int, error) {
 	args := x.args(r, "--output="+file)
-	fmt.Fprintf(x.log, "%s bloat %s\n", x.now().UTC().Format(time.RFC3339), strings.Join(x.args(&batch.Run{Settings: r.Settings}), " "))
+	fmt.Fprintf(x.log, "%s bloat %s\n", x.now().UTC().Format(time.RFC3339), report.Printable(strings.Join(args, " ")))
 	var complaints bytes.Buffer
 	stderr := io.MultiWriter(x.log, &complaints)
 	var status int
 	if slices.ContainsFunc(args, func(s string) bool { return strings.HasPrefix(s, "--lab-carrier") }) {
 		// The kernel's lab is this program several times over, and takes over the process that asks for it.
 		var err error
-		if status, err = runAlone(ctx, args, x.log, stderr); err != nil {
+		if status, err = runAlone(ctx, x.commandLine(args)[1:], x.log, stderr); err != nil {
 			return statusFailed, err
 		}
 	} else {
-		status = x.child(x.log, stderr).run(ctx, append([]string{"bloat"}, args...))
+		status = x.child(x.log, stderr).run(ctx, x.commandLine(args))
 	}
 	if status == statusFailed || status == statusUsage {
 		return status, errors.New(lastComplaint(complaints.String()))
