@@ -100,6 +100,7 @@ func Dial(ctx context.Context, network host.Network, target netip.Addr, o probe.
 	if !target.IsValid() {
 		return nil, fmt.Errorf("probe with ICMP: no target address")
 	}
+	o.Socket.StampSends = true
 	conn, err := network.DialEcho(ctx, target, o.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("probe with ICMP: %w", err)
@@ -182,6 +183,14 @@ func (t *Transport) rejected(b []byte, e *host.RejectedError) probe.Reply {
 		}
 	}
 	return r
+}
+
+// SendStamps says how many of the probes so far have the stack's own send stamp, and the number of all; see host.SendStamper.
+func (t *Transport) SendStamps() (stack, all uint64) {
+	if s, ok := t.conn.(host.SendStamper); ok {
+		return s.SendStamps()
+	}
+	return 0, 0
 }
 
 // Wake implements probe.Transport.

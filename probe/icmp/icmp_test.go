@@ -204,8 +204,10 @@ func TestOptionsReachTheSocket(t *testing.T) {
 	o := probe.Options{Socket: host.Options{DSCP: dscp.EF, Interface: "eth9", Source: netip.MustParseAddr("192.0.2.7")}}
 	w := &wire{}
 	dial(t, w, target4, o)
-	if w.options != o.Socket {
-		t.Errorf("options %+v, want %+v", w.options, o.Socket)
+	want := o.Socket
+	want.StampSends = true
+	if w.options != want {
+		t.Errorf("options %+v, want %+v", w.options, want)
 	}
 }
 

@@ -40,6 +40,7 @@ func Dial(ctx context.Context, h host.Host, target netip.AddrPort, po probe.Opti
 	if asked.Duration == 0 {
 		asked.Duration = wire.Endless
 	}
+	po.Socket.StampSends = true
 	conn, err := h.DialUDP(ctx, target, po.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("open UDP socket to irtt server %v: %w", target, err)

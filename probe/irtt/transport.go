@@ -248,6 +248,14 @@ func (t *Transport) rejected(quoted []byte, r *host.RejectedError) (probe.Reply,
 	return probe.Reply{Kind: probe.Rejected, Seq: uint64(e.Seq), By: r.By, Err: r.Err}, nil
 }
 
+// SendStamps says how many of the session's datagrams so far have the stack's own send stamp, and the number of all; see host.SendStamper.
+func (t *Transport) SendStamps() (stack, all uint64) {
+	if s, ok := t.conn.(host.SendStamper); ok {
+		return s.SendStamps()
+	}
+	return 0, 0
+}
+
 // Wake makes a waiting Receive, or the next one, return at at on the host's clock.
 func (t *Transport) Wake(at time.Time) error { return t.conn.SetReadDeadline(at) }
 

@@ -91,7 +91,9 @@ type Asker struct {
 // Ask sends q once, with a random ID from a socket of its own, and waits for the answer until ctx is done. It calls begun with the stamp of
 // the send. Packets that do not fit the query are passed over, as anybody can send them. An error of before begun says that nothing was sent.
 func (a *Asker) Ask(ctx context.Context, q *Query, begun func(time.Time)) (Answer, error) {
-	conn, err := a.Network.DialUDP(ctx, a.Resolver, a.Socket)
+	o := a.Socket
+	o.StampSends = true
+	conn, err := a.Network.DialUDP(ctx, a.Resolver, o)
 	if err != nil {
 		return Answer{}, err
 	}
