@@ -317,11 +317,10 @@ func (r *running) get(ctx context.Context) error {
 		r.headed = now
 	}
 	before := r.received.Bytes()
-	err = r.read(ctx, &p)
-	r.size = int64(r.received.Bytes() - before)
-	if err != nil {
+	if err := r.read(ctx, &p); err != nil {
 		return err
 	}
+	r.size = int64(r.received.Bytes() - before)
 	if r.objects++; r.size == 0 {
 		return fmt.Errorf("%s is empty; name an object with bytes in it", r.link.place.url.Redacted())
 	}

@@ -179,3 +179,50 @@ func FuzzHTTP2Answer(f *testing.F) {
 		}
 	})
 }
+
+func TestReadingAndCountingAllocateNothing(t *testing.T) {
+	frame := append(wire2.Head{Length: 1000, Type: wire2.Data, Stream: 1}.AppendTo(nil), make([]byte, 1000)...)
+	head := append(wire2.Head{Length: 1, Type: wire2.Headers, Flags: wire2.EndHeaders, Stream: 1}.AppendTo(nil), 0x88)
+	l := &link{client: &Client{}, place: place{url: mustURL("https://a.example/"), target: "/"}, stream: &canned{said: io.MultiReader(bytes.NewReader(head), &endless2{frame: frame})}}
+	c, err := newH2(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ask("GET", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.answer(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := c.Read(buf); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("a read of HTTP/2 allocates %v times", n)
+	}
+	m := &meter{Conn: &canned{}, clock: host.NewKernel()}
+	if err := m.cork(together); err != nil {
+		t.Fatal(err)
+	}
+	record := make([]byte, tlsRecord+22)
+	for range 8 {
+		_, _ = m.Write(record)
+	}
+	if n := testing.AllocsPerRun(1000, func() { _, _ = m.Write(record) }); n > 0 {
+		t.Errorf("a write below TLS allocates %v times", n)
+	}
+}
+
+// endless2 says a frame again and again.
+type endless2 struct {
+	frame []byte
+	at    int
+}
+
+func (e *endless2) Read(b []byte) (int, error) {
+	n := copy(b, e.frame[e.at:])
+	e.at = (e.at + n) % len(e.frame)
+	return n, nil
+}

@@ -70,12 +70,16 @@ func (h Head) AppendTo(b []byte) []byte {
 }
 
 // ReadHead reads a frame's head. A payload above most bytes is a *FormatError. An error that wraps io.EOF says that the connection ended between frames.
-func ReadHead(r io.Reader, most uint32) (Head, error) {
-	var b [HeadSize]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
+func ReadHead(r *bufio.Reader, most uint32) (Head, error) {
+	b, err := r.Peek(HeadSize)
+	switch {
+	case err != nil && len(b) > 0:
+		return Head{}, noEnd(err)
+	case err != nil:
 		return Head{}, err
 	}
 	h := Head{Length: uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]), Type: Type(b[3]), Flags: b[4], Stream: binary.BigEndian.Uint32(b[5:]) & LargestWindow}
+	_, _ = r.Discard(HeadSize) // they are in the buffer
 	if h.Length > most {
 		return h, bad("a frame of %d bytes: want at most %d", h.Length, most)
 	}

@@ -38,7 +38,7 @@ func TestFramesAreThoseOfAnotherImplementation(t *testing.T) {
 		if !bytes.Equal(theirs.Bytes(), s.ours) {
 			t.Errorf("frame %d: %x, want %x", i, s.ours, theirs.Bytes())
 		}
-		h, err := ReadHead(&theirs, DefaultFrame)
+		h, err := ReadHead(bufio.NewReader(&theirs), DefaultFrame)
 		if err != nil || !bytes.Equal(h.AppendTo(nil), s.ours[:HeadSize]) {
 			t.Errorf("frame %d is read as %+v, %v", i, h, err)
 		}
@@ -64,11 +64,12 @@ func TestPaddingAndPriorityAreTakenOff(t *testing.T) {
 	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("block"), PadLength: 3, Priority: http2.PriorityParam{Weight: 9}}); err != nil {
 		t.Fatal(err)
 	}
-	h, err = ReadHead(&b, DefaultFrame)
+	r = bufio.NewReader(&b)
+	h, err = ReadHead(r, DefaultFrame)
 	if err != nil {
 		t.Fatal(err)
 	}
-	payload, err := h.ReadPayload(&b)
+	payload, err := h.ReadPayload(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func TestWhatCantBeIsAFormatError(t *testing.T) {
 		"padding beyond itself": func() error { _, err := Head{Length: 2, Flags: Padded}.Fragment([]byte{9, 0}); return err },
 		"no priority":           func() error { _, err := Head{Length: 2, Flags: HasPrio}.Fragment([]byte{9, 0}); return err },
 		"an oversize frame": func() error {
-			_, err := ReadHead(bytes.NewReader([]byte{1, 0, 0, 0, 0, 0, 0, 0, 1}), DefaultFrame)
+			_, err := ReadHead(bufio.NewReader(bytes.NewReader([]byte{1, 0, 0, 0, 0, 0, 0, 0, 1})), DefaultFrame)
 			return err
 		},
 		"data padded beyond itself": func() error {
