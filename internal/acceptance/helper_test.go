@@ -56,6 +56,13 @@ var protocols = map[string]protocol{
 // helper runs the part that the words of helperVariable name and returns its exit status.
 func helper(words []string) int {
 	var err error
+	if words[0] == "prober" {
+		if err = helperProber(words[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	p, known := protocols[words[1]]
 	switch at := netip.MustParseAddrPort(words[2]); {
 	case !known:
