@@ -146,6 +146,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	if err := f.limits.apply(&np.Options); err != nil {
 		return &usageError{err}
 	}
+	ip.Options.MaxTestsPerAddress, ip.Options.MaxTestsPerHour, ip.Options.MaxBytesPerHour = np.Options.MaxTestsPerAddress, np.Options.MaxTestsPerHour,
+		np.Options.MaxBytesPerHour
 	group, ctx := errgroup.WithContext(ctx)
 	if err := f.apps.serve(ctx, group, h, at, time.Duration(f.length), ready); err != nil {
 		return &usageError{err}

@@ -112,6 +112,20 @@ func TestATestsEndIsInTimeOnASlowPath(t *testing.T) {
 	}
 }
 
+func TestATestOfSoManyBytesTakesAsLongAsTheyDo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulated runs")
+	}
+	for _, o := range []TestOptions{{Uploads: 1, Bytes: 5_000_000}, {Downloads: 1, Bytes: 5_000_000}} {
+		within(t, lab.Config{Down: bitrate.Mbit, Up: bitrate.Mbit}, iperf3.Options{}, func(ctx context.Context, c *Client) {
+			r := runAll(t, ctx, c.NewTest(o))[0]
+			if got := float64(bitrate.Of(r.Bytes, r.Duration())) / payload(bitrate.Mbit); r.Bytes < 5_000_000 || r.Bytes > 5_200_000 || got < 0.98 || got > 1.005 {
+				t.Errorf("%+v: %d bytes in %v, %.3f of the payload rate", o, r.Bytes, r.Duration(), got)
+			}
+		})
+	}
+}
+
 func TestDatagramsThroughABottleneck(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated runs")

@@ -17,6 +17,8 @@ const (
 	shortest = 500 * time.Millisecond
 	// wholeWithin is what a flow may lack of its time, or a twentieth of that time, and still be called whole.
 	wholeWithin = time.Second
+	// busyServer is the CPU time of a server in its own time from which it may be what limits: stock ones before 3.16 have one thread.
+	busyServer = 0.9
 )
 
 // omit notes what was done until now as not to be counted.
@@ -132,6 +134,9 @@ func (s *settling) count() {
 	if s.told {
 		s.out.ServerBytes, s.out.HasServerBytes = s.word.Bytes, true
 		s.out.ServerOwnCPU, s.out.HasServerOwnCPU = s.server.CPUTotal, s.server.CPUTotal > 0
+		if s.server.CPUTotal > busyServer {
+			s.warn("the server's program used %.2f CPUs: it may be the limit, not the path", s.server.CPUTotal)
+		}
 	}
 	switch down := s.direction == load.Download; {
 	case s.o.UDP && down:

@@ -235,6 +235,25 @@ func TestTooManyTestsAreBusyAndDisturbNobody(t *testing.T) {
 	})
 }
 
+func TestAnHoursQuotaIsKept(t *testing.T) {
+	for _, o := range []Options{{MaxTestsPerHour: 3}, {MaxBytesPerHour: 2500}} {
+		synctest.Test(t, func(t *testing.T) {
+			inMemory(t, o, func(h *memnet.Net, v *service) {
+				for range 3 {
+					real(t, h) // 1000 bytes each
+					time.Sleep(2 * time.Second)
+				}
+				p := begin(t, h, at)
+				p.write(wire.Params{Parallel: 1, Time: time.Second}.AppendTo(nil))
+				p.expect(time.Second, wire.AccessDenied)
+				_ = p.conn.Close()
+				time.Sleep(time.Hour)
+				real(t, h)
+			})
+		})
+	}
+}
+
 func TestADataConnectionTooManyDisturbsNoTest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inMemory(t, Options{}, func(h *memnet.Net, v *service) {

@@ -32,6 +32,8 @@ import (
 type Options struct {
 	MaxTests           int             // tests at once; 0 means 64. Who comes too much is told that the server is busy
 	MaxTestsPerAddress int             // of one IPv4 address or IPv6 /64; 0 means 32
+	MaxTestsPerHour    int             // that one address may begin; 0 is no limit
+	MaxBytesPerHour    uint64          // of payload, both ways, after which an address may begin no more tests; 0 is no limit
 	MaxStreams         int             // of a test in each direction; 0 means 128, which is also the most
 	MaxLength          time.Duration   // of a test, with what it omits; 0 means 1 h
 	MaxRate            bitrate.Bitrate // of a test's streams together; then clients must name a rate. 0 is no limit
@@ -150,7 +152,7 @@ type service struct {
 
 	mu       sync.Mutex
 	tests    int
-	by       map[netip.Prefix]int
+	by       map[netip.Prefix]used    // by account
 	accepted uint64                   // connections so far
 	half     []*arrival               // connections that are no part of a test yet, oldest first
 	waiting  map[wire.Cookie]*streams // tests that wait for their data connections, by their cookie's Key
@@ -184,14 +186,14 @@ func newService(o Options, h host.Host) (*service, error) {
 		o.MaxUDPRate = min(o.MaxUDPRate, o.MaxRate)
 	}
 	switch {
-	case o.MaxTests < 0 || o.MaxTestsPerAddress < 0 || o.MaxStreams < 0 || o.MaxLength < 0 || o.MaxRate < 0 || o.MaxUDPRate < 0:
+	case o.MaxTests < 0 || o.MaxTestsPerAddress < 0 || o.MaxStreams < 0 || o.MaxTestsPerHour < 0 || o.MaxLength < 0 || o.MaxRate < 0 || o.MaxUDPRate < 0:
 		return nil, errors.New("iperf3 server: a limit is negative")
 	case o.MaxStreams > 128:
 		return nil, errors.New("iperf3 server: more than 128 streams, which no client asks for")
 	case o.Login != nil && (o.Login.Key == nil || len(o.Login.Users) == 0):
 		return nil, errors.New("iperf3 server: a login wants a private key and at least one user")
 	}
-	return &service{o: o, host: h, log: &logger{clock: h, out: o.Log}, by: map[netip.Prefix]int{},
+	return &service{o: o, host: h, log: &logger{clock: h, out: o.Log}, by: map[netip.Prefix]used{},
 		waiting: map[wire.Cookie]*streams{}, opening: map[netip.Addr]*opening{}}, nil
 }
 
@@ -284,38 +286,6 @@ func (v *service) handle(ctx context.Context, a *arrival) {
 	}
 	s := &session{service: v, conn: a, peer: a.peer, cookie: cookie}
 	s.run(ctx)
-}
-
-// take counts a test against an address unless that would exceed a limit.
-func (v *service) take(a netip.Addr) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.tests >= v.o.MaxTests || v.by[account(a)] >= v.o.MaxTestsPerAddress {
-		return false
-	}
-	v.tests++
-	v.by[account(a)]++
-	return true
-}
-
-// give takes it back.
-func (v *service) give(a netip.Addr) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.tests--
-	if v.by[account(a)]--; v.by[account(a)] == 0 {
-		delete(v.by, account(a))
-	}
-}
-
-// account is whom an address's usage is counted against: the address, or the /64 that an IPv6 host can choose any address from.
-func account(a netip.Addr) netip.Prefix {
-	bits := 32
-	if a.Is6() {
-		bits = 64
-	}
-	p, _ := a.WithZone("").Prefix(bits) // no error: the address is valid, and bits within its length
-	return p
 }
 
 // addrPort is a net.Addr of TCP as a value; the zero AddrPort where it is something else.

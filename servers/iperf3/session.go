@@ -29,6 +29,7 @@ type session struct {
 	peer   netip.AddrPort
 	cookie wire.Cookie
 	p      wire.Params
+	moved  uint64          // payload, both ways
 	rate   bitrate.Bitrate // at which this end sends, of each stream; 0 is no limit
 
 	ended chan struct{} // closed when the client has ended the test
@@ -68,12 +69,12 @@ func (s *session) run(ctx context.Context) {
 		s.refuse(no)
 		return
 	}
-	if !s.take(s.peer.Addr()) {
-		s.log.printf("iperf3: %v refused: busy, with %d tests in all or %d of one address", s.peer, s.o.MaxTests, s.o.MaxTestsPerAddress)
-		s.say(wire.AccessDenied.Byte())
+	if err := s.take(s.peer.Addr()); err != nil {
+		s.log.printf("iperf3: %v refused: %v", s.peer, err)
+		s.say(wire.AccessDenied.Byte()) // "busy", and to be tried later, is the only word for it
 		return
 	}
-	defer s.give(s.peer.Addr())
+	defer func() { s.give(s.peer.Addr(), s.moved) }()
 	s.belongs(s.conn)
 	s.ended = make(chan struct{})
 	if no := s.test(ctx); no != nil && no.code != 0 {

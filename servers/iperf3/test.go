@@ -136,7 +136,14 @@ func (t *test) run(alive context.Context, giveUp context.CancelCauseFunc) *refus
 	receiving, stopReceiving := context.WithCancel(alive)
 	sending, stopSending := context.WithCancel(alive)
 	var receivers, senders, helpers sync.WaitGroup
-	defer func() { stopReceiving(); stopSending(); receivers.Wait(); senders.Wait(); helpers.Wait() }()
+	defer func() {
+		stopReceiving()
+		stopSending()
+		receivers.Wait()
+		senders.Wait()
+		helpers.Wait()
+		t.moved = t.payload()
+	}()
 	t.begin()
 	for i, s := range t.streams {
 		switch {
@@ -405,6 +412,17 @@ func (t *test) sums() (received, sent uint64) {
 		}
 	}
 	return received, sent
+}
+
+// payload is all that the test moved, also what is not counted in its results.
+func (t *test) payload() (n uint64) {
+	for _, s := range t.streams {
+		n += s.counter.Bytes() + s.sending.Load()*uint64(t.p.Size)
+		if s.udp != nil {
+			n += s.udp.tally().Bytes
+		}
+	}
+	return n
 }
 
 // text is the report for a client that wants to see it.
