@@ -33,6 +33,8 @@ func labLink(d lab.Description) *bufferbloat.LabLink {
 // run carries out plan on the kernel's network or, with --lab, on an emulated link that it sets up for as long as the run takes.
 func (f *labFlags) run(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
 	if !f.on() {
+		forgetCode()
+		defer forgetCode()
 		return bufferbloat.Run(ctx, plan, o)
 	}
 	config, err := f.config()

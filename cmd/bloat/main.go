@@ -34,6 +34,7 @@ const (
 )
 
 func main() {
+	beThrifty()
 	a := &app{stdout: os.Stdout, stderr: os.Stderr, version: versionText(), now: time.Now}
 	if fd := int(os.Stderr.Fd()); term.IsTerminal(fd) {
 		a.screen = openScreen(os.Stderr, fd)
