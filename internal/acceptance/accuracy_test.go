@@ -79,7 +79,7 @@ func TestAccuracyOfEveryRate(t *testing.T) {
 }
 
 // accurateProtocols are the protocols of flows that bloat serve answers to.
-var accurateProtocols = []string{"netperf", "iperf3"}
+var accurateProtocols = []string{"netperf", "iperf3", "http"}
 
 // row compares one direction's figures with what the link and the other tools say.
 type row struct {
@@ -137,7 +137,7 @@ func compare(t *testing.T, l link, length time.Duration, protocol string) []row 
 	// one is the harder case.
 	algorithm := n.Server.SetCongestionControl(t, "cubic", "reno")
 	n.Client.SetCongestionControl(t, algorithm)
-	serve(t, n)
+	serve(t, n, "--http-port", "80")
 	o := speedtest(t, n, length, "-i", "2", "--probe", "icmp", "--protocol", protocol, "-n", strconv.Itoa(l.streams()))
 	lost, unpaid := o.unanswered(t)
 	var rows []row

@@ -65,11 +65,11 @@ func bloat(ctx context.Context, t *testing.T, s *testnet.Space, args ...string) 
 	return cmd
 }
 
-// serve runs the lab server until the test ends; the test fails if it does not stop within 5 s of an interrupt.
-func serve(t *testing.T, n *testnet.Net) {
+// serve runs the lab server, with further flags, until the test ends; the test fails if it does not stop within 5 s of an interrupt.
+func serve(t *testing.T, n *testnet.Net, flags ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := bloat(ctx, t, n.Server, "serve")
+	cmd := bloat(ctx, t, n.Server, append([]string{"serve"}, flags...)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
