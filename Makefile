@@ -1,6 +1,7 @@
 # make         bin/bloat, for this machine
 # make test    what a change must pass: formatting, vet, all tests under the race detector
-# make bench   all benchmarks, and the tables of accuracy behind shaped kernel links, in the lab and of docs/statistics.md (takes root and half an hour)
+# make bench   all benchmarks; the cost of a byte beside iperf3's and the program's memory (docs/load.md); and the tables of accuracy behind shaped kernel
+#              links, in the lab and of docs/statistics.md (takes root and an hour)
 # make demo    a bloated link and the same link with fq_codel, emulated: no server, no root, no network
 # make pictures  the pictures of docs/pictures.md, anew
 # make seeds   the tables of docs/lab.md, anew: queues compared on emulated links, in virtual time (takes two minutes)
@@ -35,7 +36,9 @@ check:
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 20m ./...
 	BLOAT_SPEED=1 $(GO) test -count=1 -v -timeout 10m -run '^TestSpeed' ./cmd/bloat
-	BLOAT_ACCURACY=1 $(GO) test -count=1 -v -p 1 -timeout 20m -run '^TestAccuracy' ./internal/acceptance ./servers/lab/kernel
+	BLOAT_BENCH=10 $(GO) test -count=1 -v -timeout 20m -run '^TestSpeedBesideIperf3$$' ./internal/acceptance
+	BLOAT_MEMORY=1 $(GO) test -count=1 -v -timeout 20m -run '^TestTheProgramsMemoryHasBounds$$' ./internal/acceptance
+	BLOAT_ACCURACY=1 $(GO) test -count=1 -v -p 1 -timeout 30m -run '^TestAccuracy' ./internal/acceptance ./servers/lab/kernel
 	BLOAT_SIMULATE=1 $(GO) test -count=1 -v -p 1 -timeout 30m -run '^TestSimulate' ./report/stat ./report/compare
 
 demo: all
