@@ -13,15 +13,12 @@ import (
 	"time"
 
 	"bufferbloat/internal/host"
+	"bufferbloat/internal/resolvconf"
 	"bufferbloat/load/netperf"
 	"bufferbloat/probe"
-	"bufferbloat/probe/dns"
-	"bufferbloat/probe/http"
-	"bufferbloat/probe/page"
 	"bufferbloat/probe/path"
 	"bufferbloat/probe/tcp"
 	"bufferbloat/probe/timestamp"
-	"bufferbloat/probe/tls"
 )
 
 // SystemResolver as the target of a DNS probe, or of a page's look-ups, is the first resolver of this host's own settings. A plan must say so,
@@ -80,84 +77,52 @@ func (a *askedProbe) object() (*url.URL, uint16, error) {
 	return u, port, nil
 }
 
-// applicationProbe opens a probe that is a transaction of an application. It carries one out first: what can't be had is an error here, and no
-// series of losses.
-func (r *run) applicationProbe(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
+// kindProbe opens a probe of a kind that Run has not itself.
+func (r *run) kindProbe(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
+	prober, ok := r.o.Kinds.Probes[a.kind]
+	if !ok { // Plan.beyond refuses such a plan
+		return nil, fmt.Errorf("kind %q can't be carried out", a.kind)
+	}
 	limited, cancel := host.WithTimeout(ctx, r.h, max(firstTry, a.peer.patience()))
 	defer cancel()
-	if a.kind == DNS {
-		name := a.plan.Query
-		if name == "" {
-			name = a.peer.server.Host
-		}
-		if _, err := netip.ParseAddr(name); err == nil {
-			return nil, fmt.Errorf("look-ups want a name, and %s is an address: say what to look up", name)
-		}
-		_, port := resolverOf(a.plan.Target)
-		return eitherFamily(func(ipv6 bool) (probe.Transport, error) {
-			return dns.Dial(limited, r.h, netip.AddrPortFrom(a.addr, port), o, dns.Options{Name: name, IPv6: ipv6})
-		})
-	}
-	u, port, err := a.object()
+	to, u, err := a.place()
 	if err != nil {
 		return nil, err
 	}
-	at := netip.AddrPortFrom(a.addr, port)
-	switch a.kind {
-	case Connect:
-		if a.plan.URL == "" {
-			at = netip.AddrPortFrom(a.addr, a.peer.tcpPort())
-		}
-		return tcp.Dial(r.h, at, o)
-	case TLS:
-		return tls.Dial(limited, r.h, at, o, tls.Options{Name: u.Hostname(), Roots: r.o.Roots})
-	case Fetch:
-		return http.Dial(limited, r.h, at, u, o, http.Options{Roots: r.o.Roots})
-	}
-	return r.pageProbe(limited, a, at, u, o)
-}
-
-// pageProbe opens a probe of pages. Without a URL they are the lab server's, by the default profile; a page that the user names is one object,
-// behind one look-up of its host where the plan says whom to ask.
-func (r *run) pageProbe(ctx context.Context, a askedProbe, at netip.AddrPort, u *url.URL, o probe.Options) (probe.Transport, error) {
-	profile := page.Default()
-	names := []string{u.Hostname()}
-	resolver := a.peer.addr
-	_, resolverPort := resolverOf(a.plan.Target)
-	if a.plan.URL != "" {
-		profile = page.Profile{Name: "object", Parallel: 1, Paths: []string{""}}
+	asked := AskedProbe{Plan: a.plan, Kind: a.kind, Site: r.site(a.peer), To: to, URL: u}
+	_, port := resolverOf(a.plan.Target)
+	switch {
+	case a.kind == DNS:
+		asked.To = netip.AddrPortFrom(a.addr, port)
+	case a.kind == Page:
+		resolver := a.peer.addr
 		if a.plan.Target != "" {
-			profile.LookUps = 1
+			if resolver, err = r.resolver(ctx, a.plan, a.peer); err != nil {
+				return nil, err
+			}
 		}
+		asked.Resolver = netip.AddrPortFrom(resolver, port)
 	}
-	if a.plan.Target != "" {
-		var err error
-		if resolver, err = r.resolver(ctx, a.plan, a.peer); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := netip.ParseAddr(names[0]); err == nil {
-		if names[0] = pageName; a.plan.URL != "" {
-			profile.LookUps = 0 // an address needs none
-		}
-	}
-	return eitherFamily(func(ipv6 bool) (probe.Transport, error) {
-		return page.Dial(ctx, r.h, at, u, o, page.Options{Profile: &profile, Resolver: netip.AddrPortFrom(resolver, resolverPort), Names: names, IPv6: ipv6,
-			Roots: r.o.Roots})
-	})
+	return prober(limited, asked, o)
 }
 
-// eitherFamily opens a probe that looks up IPv4 addresses or, where the name has none, IPv6 ones. It makes no difference to what is measured.
-func eitherFamily(open func(ipv6 bool) (probe.Transport, error)) (probe.Transport, error) {
-	t, err := open(false)
-	if errors.Is(err, dns.ErrNoAddress) {
-		t, err = open(true)
-	}
-	return t, err
+// place is where a probe goes that has a URL, or could have one.
+func (a *askedProbe) place() (netip.AddrPort, *url.URL, error) {
+	u, port, err := a.object()
+	return netip.AddrPortFrom(a.addr, port), u, err
 }
 
-// pageName is what the lab server is asked for where the plan names it by its address; it answers to any name.
-const pageName = "page.lab"
+// connectProbe opens a probe that is a TCP connection.
+func (r *run) connectProbe(a askedProbe, o probe.Options) (probe.Transport, error) {
+	to, _, err := a.place()
+	if err != nil {
+		return nil, err
+	}
+	if a.plan.URL == "" {
+		to = netip.AddrPortFrom(a.addr, a.peer.tcpPort())
+	}
+	return tcp.Dial(r.h, to, o)
+}
 
 // resolverOf returns the host and the port that a target which is a resolver names: HOST, or HOST:PORT.
 func resolverOf(target string) (name string, port uint16) {
@@ -166,7 +131,7 @@ func resolverOf(target string) (name string, port uint16) {
 			return name, uint16(n)
 		}
 	}
-	return target, dns.Port
+	return target, resolvconf.Port
 }
 
 // resolver returns the address of the resolver that a plan names as a probe's target.
@@ -180,7 +145,7 @@ func (r *run) resolver(ctx context.Context, pp *ProbePlan, p *peer) (netip.Addr,
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("this host's resolver: %w; name one", err)
 	}
-	found := dns.Nameservers(text)
+	found := resolvconf.Nameservers(text)
 	if len(found) == 0 {
 		return netip.Addr{}, fmt.Errorf("this host's resolver: %s names none; name one", resolverFile)
 	}

@@ -8,8 +8,11 @@ import (
 	"bufferbloat/load"
 )
 
-// beyond says what of a plan Run can't carry out, or returns nil. It keeps a flow that would run otherwise than planned from looking like a measurement.
-func (p *Plan) beyond() error {
+// isGiven reports whether a kind of probe is none of Run's own.
+func (k ProbeKind) isGiven() bool { return k == TLS || k == DNS || k == Fetch || k == Page }
+
+// beyond says what of a plan Run can't carry out with the kinds that it was given, or returns nil. It keeps a flow that would run otherwise than planned from looking like a measurement.
+func (p *Plan) beyond(given *Kinds) error {
 	var cannot []string
 	can := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -18,15 +21,14 @@ func (p *Plan) beyond() error {
 	}
 	for _, ph := range p.Phases {
 		for _, f := range ph.Flows {
-			can(f.Protocol == "" || f.Protocol == Netperf || f.Protocol == IPerf3 || f.Protocol == IPerf3UDP || f.Protocol.isWeb(), "flow %q: protocol %s",
-				f.Name, f.Protocol)
+			can(f.Protocol == "" || f.Protocol == Netperf || given.Flows[f.Protocol] != nil, "flow %q: protocol %s", f.Name, f.Protocol)
 			can(!f.Protocol.isWeb() || f.Direction == load.Upload || f.Rate == 0 && f.CongestionControl == "",
 				"flow %q: a rate, or a congestion control, that a web server is to keep to", f.Name)
 			can(f.Rate == 0 || f.Direction == load.Upload || f.Protocol != "" && f.Protocol != Netperf, "flow %q: a rate that the server is to keep to", f.Name)
 		}
 	}
 	for _, pr := range p.Probes {
-		can(slices.Contains(kinds, pr.Kind), "probe %q: kind %s", pr.Name, pr.Kind)
+		can(slices.Contains(kinds, pr.Kind) && (!pr.Kind.isGiven() || given.Probes[pr.Kind] != nil), "probe %q: kind %s", pr.Name, pr.Kind)
 		can(pr.Size == 0 || pr.Kind == IRTT || pr.Kind == TCPRR || pr.Kind == UDPRR, "probe %q: a size", pr.Name)
 	}
 	if len(cannot) == 0 {

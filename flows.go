@@ -15,17 +15,6 @@ import (
 	"bufferbloat/load"
 )
 
-// loader is what a run asks of a flow, whatever its protocol. One that can tell what this host's stack knows of its connection is a tcpTeller too.
-type loader interface {
-	// Open agrees on the flow with the server, so that Run can start it without a further exchange.
-	Open(ctx context.Context) error
-	// Run carries data until the flow's time is up, and returns what arrived; beside an error, what arrived until then.
-	Run(ctx context.Context) (load.Result, error)
-	// Delivered returns the payload that has reached the receiver so far, or false while or where that is not known. It is safe to call
-	// at any time.
-	Delivered() (uint64, bool)
-}
-
 // tcpTeller is a loader over one TCP connection.
 type tcpTeller interface {
 	// TCPInfo returns the state of the connection now, or false where it does not stand or the stack does not tell. It is safe to call at any time.
@@ -44,7 +33,7 @@ const (
 type openFlow struct {
 	plan     *FlowPlan
 	peer     *peer
-	loader   loader // nil with err
+	loader   Loader // nil with err
 	err      error
 	took     time.Duration // to agree on it with the server
 	due      time.Time     // when it is to begin
@@ -178,18 +167,13 @@ func (r *run) sampleFlows(flows []openFlow) {
 // openFlows agrees with the servers on all flows of a phase, which will begin later by up to ahead.
 func (r *run) openFlows(ctx context.Context, ph PhasePlan, ahead time.Duration) []openFlow {
 	flows := make([]openFlow, len(ph.Flows))
-	tests := r.iperf3Tests(ph)
+	loaders := r.newLoaders(ph, ahead)
 	var group sync.WaitGroup
 	slots := make(chan struct{}, mostAtOnce)
 	for i := range ph.Flows {
 		fp, f := &ph.Flows[i], &flows[i]
 		f.plan, f.peer = fp, r.peer(fp.Server, fp.Family)
-		if f.err = f.peer.err; f.err != nil {
-			continue
-		}
-		f.loader, f.err = r.newLoader(flowSpec{plan: fp, peer: f.peer, length: fp.lasts(ph.Length), iperf3: tests, wait: ahead + fp.Start + openTime(len(ph.Flows)),
-			many: len(ph.Flows) > manyFlow})
-		if f.err != nil {
+		if f.loader, f.err = loaders[i].Loader, loaders[i].Err; f.err != nil {
 			continue
 		}
 		if t, ok := f.loader.(tcpTeller); ok && i < manyFlow {

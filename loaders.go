@@ -8,42 +8,55 @@ import (
 	"bufferbloat/load/netperf"
 )
 
-// flowSpec is all that a loader needs to know of its flow.
-type flowSpec struct {
-	plan   *FlowPlan
-	peer   *peer             // where it goes; its address is known
-	length time.Duration     // from Run on; then it begins to end
-	wait   time.Duration     // the longest time between Open and Run
-	iperf3 map[string]loader // of the phase's iperf3 flows, by their names
-	many   bool              // it is one of so many that each must take little memory
-}
-
 // smallBuffer is what each of many flows reads at once.
 const smallBuffer = 16 << 10
 
-// newLoader returns the loader of a flow, by its protocol. A protocol needs a case here, in Plan.beyond and in Protocol.needs.
-func (r *run) newLoader(f flowSpec) (loader, error) {
-	switch f.plan.Protocol {
-	case "", Netperf:
-		return r.netperfFlow(f), nil
-	case IPerf3, IPerf3UDP:
-		return f.iperf3[f.plan.Name], nil
-	case HTTP, HTTP2:
-		return r.httpFlow(f)
+// newLoaders returns the loaders of a phase's flows, by their places in the phase. A flow whose server can't be reached has that as its error. They will
+// begin later by up to ahead. A protocol needs a FlowKind, and a case in Protocol.needs where its server must answer before anything begins.
+func (r *run) newLoaders(ph PhasePlan, ahead time.Duration) []AskedLoader {
+	loaders := make([]AskedLoader, len(ph.Flows))
+	places := map[Protocol][]int{}
+	asked := map[Protocol][]AskedFlow{}
+	for i := range ph.Flows {
+		f := &ph.Flows[i]
+		p := r.peer(f.Server, f.Family)
+		if p.err != nil {
+			loaders[i].Err = p.err
+			continue
+		}
+		flow := AskedFlow{Plan: f, Site: r.site(p), Length: f.lasts(ph.Length), Wait: ahead + f.Start + openTime(len(ph.Flows)), Many: len(ph.Flows) > manyFlow}
+		if f.Protocol == "" || f.Protocol == Netperf {
+			loaders[i].Loader = r.netperfFlow(flow, p)
+			continue
+		}
+		places[f.Protocol] = append(places[f.Protocol], i)
+		asked[f.Protocol] = append(asked[f.Protocol], flow)
 	}
-	return nil, fmt.Errorf("flow %q: protocol %s can't be carried out", f.plan.Name, f.plan.Protocol)
+	for protocol, flows := range asked {
+		kind, ok := r.o.Kinds.Flows[protocol]
+		if !ok { // Plan.beyond refuses such a plan
+			for _, i := range places[protocol] {
+				loaders[i].Err = fmt.Errorf("protocol %s can't be carried out", protocol)
+			}
+			continue
+		}
+		for n, l := range kind.Loaders(flows) {
+			loaders[places[protocol][n]] = l
+		}
+	}
+	return loaders
 }
 
-func (r *run) netperfFlow(f flowSpec) loader {
-	o := netperf.FlowOptions{Direction: f.plan.Direction, Length: f.length, Wait: f.wait, DSCP: f.plan.DSCP, ServerDSCP: f.plan.DSCP,
-		DataPort: f.peer.server.DataPort, Bytes: f.plan.Bytes, Rate: f.plan.Rate, Size: f.plan.Size, ServerCPU: true, Server: f.peer.info}
-	if f.plan.Direction == load.Download {
-		o.ServerCongestionControl = f.plan.CongestionControl
+func (r *run) netperfFlow(f AskedFlow, p *peer) Loader {
+	o := netperf.FlowOptions{Direction: f.Plan.Direction, Length: f.Length, Wait: f.Wait, DSCP: f.Plan.DSCP, ServerDSCP: f.Plan.DSCP,
+		DataPort: p.server.DataPort, Bytes: f.Plan.Bytes, Rate: f.Plan.Rate, Size: f.Plan.Size, ServerCPU: true, Server: p.info}
+	if f.Plan.Direction == load.Download {
+		o.ServerCongestionControl = f.Plan.CongestionControl
 	} else {
-		o.CongestionControl = f.plan.CongestionControl
+		o.CongestionControl = f.Plan.CongestionControl
 	}
-	if f.many {
+	if f.Many {
 		o.Buffer = smallBuffer
 	}
-	return r.client(f.peer.server, f.peer.addr).NewFlow(o)
+	return r.client(p.server, p.addr).NewFlow(o)
 }

@@ -205,8 +205,10 @@ func (r *run) check(ctx context.Context, p *peer, a netip.Addr) (netperf.ServerI
 	case needsNetperf:
 		return r.client(p.server, a).Check(ctx)
 	case needsTCP, needsIPerf3:
-		if p.iperf3 {
-			return r.checkIPerf3(ctx, p.server, a)
+		if k, ok := r.o.Kinds.Flows[IPerf3].(ServerChecker); ok && p.iperf3 {
+			site := r.site(p)
+			site.Addr = a
+			return k.CheckServer(ctx, site)
 		}
 		return r.handshake(ctx, p.server, netip.AddrPortFrom(a, p.tcpPort()))
 	}

@@ -134,11 +134,19 @@ func TestAPlanOfOnesOwnIsCheckedToo(t *testing.T) {
 // TestWhatIsNotCarriedOutIsAnError keeps a flow that would run otherwise than planned from looking like a measurement.
 func TestWhatIsNotCarriedOutIsAnError(t *testing.T) {
 	p := Speedtest(speedtestOptions())
-	if err := p.beyond(); err != nil {
+	if err := p.beyond(&Kinds{}); err != nil {
 		t.Errorf("a speedtest: %v", err)
 	}
+	p.Speak(HTTP)
+	if err := p.beyond(&Kinds{}); err == nil || !strings.Contains(err.Error(), `flow "download 1": protocol http`) {
+		t.Errorf("got %v, want an error about the protocol", err)
+	}
+	if err := p.beyond(&Kinds{Flows: map[Protocol]FlowKind{HTTP: anyFlows{}}}); err != nil {
+		t.Errorf("a speedtest over a protocol that is given: %v", err)
+	}
+	p.Speak(Netperf)
 	p.Probes[0].Kind = "carrier pigeon"
-	if err := p.beyond(); err == nil || !strings.Contains(err.Error(), `probe "ping": kind carrier pigeon`) {
+	if err := p.beyond(&Kinds{}); err == nil || !strings.Contains(err.Error(), `probe "ping": kind carrier pigeon`) {
 		t.Errorf("got %v, want an error about the probe", err)
 	}
 }
@@ -165,3 +173,8 @@ func TestANameThatCouldConfuseATerminalIsQuoted(t *testing.T) {
 		}
 	}
 }
+
+// anyFlows is a kind of flow that is never run.
+type anyFlows struct{}
+
+func (anyFlows) Loaders([]AskedFlow) []AskedLoader { return nil }

@@ -245,7 +245,7 @@ func (r *run) openAt(ctx context.Context, a askedProbe) (p openProbe, err error)
 	return p, err
 }
 
-// newTransport opens the transport of a probe, by its kind. A kind needs a case here, and one in ProbeKind.needs where its server must answer before
+// newTransport opens the transport of a probe, by its kind. A kind needs a case here or a Prober, and a case in ProbeKind.needs where its server must answer before
 // anything begins.
 func (r *run) newTransport(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
 	switch a.kind {
@@ -259,10 +259,10 @@ func (r *run) newTransport(ctx context.Context, a askedProbe, o probe.Options) (
 		return r.timestampProbe(ctx, a, o)
 	case TCPRR, UDPRR:
 		return r.exchangeProbe(ctx, a, o)
-	case Connect, TLS, DNS, Fetch, Page:
-		return r.applicationProbe(ctx, a, o)
+	case Connect:
+		return r.connectProbe(a, o)
 	}
-	return nil, fmt.Errorf("kind %q can't be carried out", a.kind)
+	return r.kindProbe(ctx, a, o)
 }
 
 // sessionSlack is what an irtt session lasts beyond the plan: what drains add, and the wait for late replies.

@@ -2,7 +2,6 @@ package bufferbloat
 
 import (
 	"context"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"runtime"
@@ -16,21 +15,17 @@ import (
 
 // RunOptions are what a run needs beside its plan.
 type RunOptions struct {
-	Host       host.Host      // nil is the kernel's network stack and clock
-	Version    string         // of the program, for the recording
-	Started    time.Time      // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
-	Passphrase string         // for the server; it is stored nowhere
-	Roots      *x509.CertPool // whom flows and probes over TLS believe; nil is the system's own
-	// AnyCertificate has HTTP flows believe every web server, which a finding says.
-	AnyCertificate bool
-	// IPerf3Login is for an iperf3 server that wants a user name with the passphrase; nil for none.
-	IPerf3Login *IPerf3Login
-	File        io.Writer         // takes the recording as it grows; nil for none
-	Lab         *LabLink          // what Host emulates, nil where it is real
-	NoCPU       string            // why this host's CPU use says nothing about the run, "" where it does
-	LabCounts   func() *LabCounts // what Lab has counted, asked once when flows and probes have ended; nil, or a nil result, for nothing
-	Doubts      func() []Finding  // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
-	Watch       []Watch           // what is read beside flows and probes
+	Host       host.Host         // nil is the kernel's network stack and clock
+	Version    string            // of the program, for the recording
+	Started    time.Time         // wall clock, which names the run; zero takes Host's clock, which in virtual time is nobody's
+	Passphrase string            // for the server; it is stored nowhere
+	Kinds      Kinds             // of flows and probes beside Run's own
+	File       io.Writer         // takes the recording as it grows; nil for none
+	Lab        *LabLink          // what Host emulates, nil where it is real
+	NoCPU      string            // why this host's CPU use says nothing about the run, "" where it does
+	LabCounts  func() *LabCounts // what Lab has counted, asked once when flows and probes have ended; nil, or a nil result, for nothing
+	Doubts     func() []Finding  // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
+	Watch      []Watch           // what is read beside flows and probes
 	// Reached is called once, with all servers as the run found them, before anything but the look at them is sent; nil for none.
 	Reached func([]Path)
 	// Progress is called when a phase begins and ends and each ProgressEvery (0 is each second), Event with all that happens, these included. Both are
@@ -51,7 +46,7 @@ func Run(ctx context.Context, plan Plan, o RunOptions) (*Recording, error) {
 		o.Host = host.NewKernel()
 	}
 	r := &run{plan: plan, o: o, h: o.Host}
-	if err := plan.beyond(); err != nil {
+	if err := plan.beyond(&o.Kinds); err != nil {
 		return nil, fmt.Errorf("the plan can't run: %w", err)
 	}
 	if err := r.checkCongestionControl(ctx); err != nil {
@@ -60,7 +55,7 @@ func Run(ctx context.Context, plan Plan, o RunOptions) (*Recording, error) {
 	if err := r.reach(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.checkWeb(ctx); err != nil {
+	if err := r.checkFlows(ctx); err != nil {
 		return nil, err
 	}
 	if o.Reached != nil {

@@ -23,6 +23,7 @@ import (
 	"bufferbloat/internal/host"
 	"bufferbloat/load"
 	"bufferbloat/probe"
+	"bufferbloat/protocols"
 	"bufferbloat/servers/dns"
 	"bufferbloat/servers/iperf3"
 	"bufferbloat/servers/irtt"
@@ -111,7 +112,7 @@ func (r rig) run(t testing.TB, ctx context.Context, plan bufferbloat.Plan) (*buf
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.options.Roots = roots
+		r.options.Kinds = protocols.All(protocols.Options{Roots: roots})
 		d, w, s := dns.Server{Options: dns.Options{Ready: tell}}, web.Server{Options: web.Options{Ready: tell}}, web.Server{Options: web.Options{Ready: tell, TLS: secure}}
 		servers.Go(func() error { return d.Serve(serving, link.Server(), netip.AddrPortFrom(any4, dns.Port)) })
 		servers.Go(func() error { return w.Serve(serving, link.Server(), netip.AddrPortFrom(any4, web.Port)) })

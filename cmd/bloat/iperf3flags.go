@@ -11,6 +11,7 @@ import (
 
 	"bufferbloat"
 	wire "bufferbloat/internal/wire/iperf3"
+	"bufferbloat/protocols"
 	"bufferbloat/servers/iperf3"
 )
 
@@ -29,7 +30,7 @@ func (f *measureFlags) registerIPerf3(flags *pflag.FlagSet) {
 }
 
 // login returns the login that the flags describe, nil for none.
-func (l iperf3Login) login() (*bufferbloat.IPerf3Login, error) {
+func (l iperf3Login) login(password string) (*protocols.Login, error) {
 	switch {
 	case l.user == "" && l.key == "":
 		return nil, nil
@@ -44,7 +45,7 @@ func (l iperf3Login) login() (*bufferbloat.IPerf3Login, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--iperf3-public-key: %w", err)
 	}
-	return &bufferbloat.IPerf3Login{User: l.user, Key: key, PKCS1: l.pkcs1}, nil
+	return &protocols.Login{User: l.user, Password: password, Key: key, PKCS1: l.pkcs1}, nil
 }
 
 // labIPerf3 is the iperf3 server of a lab.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"bufferbloat"
+	"bufferbloat/protocols"
 	"bufferbloat/servers/irtt"
 	"bufferbloat/servers/lab"
 	"bufferbloat/servers/netperf"
@@ -30,8 +31,9 @@ func labLink(d lab.Description) *bufferbloat.LabLink {
 		BufferDown: d.BufferDown, BufferUp: d.BufferUp, Overhead: d.Overhead}
 }
 
-// run carries out plan on the kernel's network or, with --lab, on an emulated link that it sets up for as long as the run takes.
-func (f *labFlags) run(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
+// run carries out plan on the kernel's network or, with --lab, on an emulated link that it sets up for as long as the run takes. speak is what o.Kinds was
+// made of; an emulated link has certificates of its own.
+func (f *labFlags) run(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions, speak protocols.Options) (*bufferbloat.Recording, error) {
 	if !f.on() {
 		forgetCode()
 		defer forgetCode()
@@ -61,7 +63,7 @@ func (f *labFlags) run(ctx context.Context, plan bufferbloat.Plan, o bufferbloat
 	if err != nil {
 		return nil, err
 	}
-	return throughLab(ctx, link, plan, o)
+	return throughLab(ctx, link, plan, o, speak)
 }
 
 // processTruth is what a lab in this process counted.
@@ -98,7 +100,8 @@ func labDoubts(late interface {
 
 // throughLab runs plan from the lab's client against servers on its other host. The servers and the link end after the run, so that an interrupt
 // still finds them there.
-func throughLab(ctx context.Context, link *lab.Lab, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
+func throughLab(ctx context.Context, link *lab.Lab, plan bufferbloat.Plan, o bufferbloat.RunOptions,
+	speak protocols.Options) (*bufferbloat.Recording, error) {
 	outlive := context.WithoutCancel(ctx)
 	driving, stopDriving := context.WithCancel(outlive)
 	serving, stopServing := context.WithCancel(outlive)
@@ -119,10 +122,11 @@ func throughLab(ctx context.Context, link *lab.Lab, plan bufferbloat.Plan, o buf
 	servers.Go(func() error { return labIPerf3(tell).Serve(serving, link.Server(), both(iperf3Port(plan.Server))...) })
 	var rec *bufferbloat.Recording
 	var err error
-	if o.Roots, err = serveApps(serving, servers, link.Server(), both, tell); err == nil {
+	if speak.Roots, err = serveApps(serving, servers, link.Server(), both, tell); err == nil {
 		err = waitReady(serving, ready, 3+appServers)
 	}
 	if err == nil {
+		o.Kinds = protocols.All(speak)
 		rec, err = bufferbloat.Run(ctx, plan, o)
 	}
 	stopServing()

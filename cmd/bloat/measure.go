@@ -14,6 +14,7 @@ import (
 
 	"bufferbloat"
 	"bufferbloat/internal/host"
+	"bufferbloat/protocols"
 	"bufferbloat/report"
 	"bufferbloat/report/grade"
 	"bufferbloat/servers/lab"
@@ -147,13 +148,14 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 		return err
 	}
 	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase}
-	if o.IPerf3Login, err = f.iperf3.login(); err != nil {
+	speak := protocols.Options{AnyCertificate: f.insecure}
+	if speak.Login, err = f.iperf3.login(f.passphrase); err != nil {
 		return &usageError{err}
 	}
-	o.AnyCertificate = f.insecure
-	if o.Roots, err = readRoots(f.ca); err != nil {
+	if speak.Roots, err = readRoots(f.ca); err != nil {
 		return &usageError{err}
 	}
+	o.Kinds = protocols.All(speak)
 	if f.output != "" {
 		file, err := openOutput(f.output)
 		if err != nil {
@@ -188,7 +190,7 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 	if err != nil {
 		return err
 	}
-	rec, err := a.runner(f)(ctx, plan, o)
+	rec, err := a.runner(f, speak)(ctx, plan, o)
 	followed.stop()
 	if rec == nil {
 		return followed.failed(ctx, err)
@@ -266,9 +268,11 @@ func (a *app) planOf(ctx context.Context, f *measureFlags, hosts []string, make 
 }
 
 // runner returns what carries out a plan: on the kernel's network, or on an emulated link.
-func (a *app) runner(f *measureFlags) func(context.Context, bufferbloat.Plan, bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
+func (a *app) runner(f *measureFlags, speak protocols.Options) func(context.Context, bufferbloat.Plan, bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
 	if a.part != clientPart {
-		return f.lab.run
+		return func(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
+			return f.lab.run(ctx, plan, o, speak)
+		}
 	}
 	return func(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
 		return a.runInKernelLab(ctx, &f.lab, plan, o)

@@ -206,7 +206,7 @@ func (a *app) printServers(l directory.Listing, ranked []directory.Ranked) error
 			}
 			fmt.Fprintf(w, "%s\t", rtt)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", report.Printable(e.ID), report.Printable(protocols(e)), known(e.Host), port(e.Port), known(e.Location),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", report.Printable(e.ID), report.Printable(protocolsOf(e)), known(e.Host), port(e.Port), known(e.Location),
 			known(e.Auth.Method), allowed(e.AllowsAutomation, "no", "not known: no"), fmt.Sprintf("%d of %d", u.Today, u.PerDay))
 	}
 	return w.Flush()
@@ -233,7 +233,7 @@ func (a *app) printEntries(l directory.Listing) error {
 		}
 		w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 		for _, row := range [][2]string{
-			{"server", report.Printable(e.ID)}, {"operator", known(e.Operator)}, {"protocol", report.Printable(protocols(e))}, {"host", known(e.Host)},
+			{"server", report.Printable(e.ID)}, {"operator", known(e.Operator)}, {"protocol", report.Printable(protocolsOf(e))}, {"host", known(e.Host)},
 			{"port", port(e.Port)}, {"discovery", known(e.Discovery)}, {"location", known(e.Location)}, {"families", families(e.Families)},
 			{"access", known(e.Auth.Method)}, {"to be had at", known(e.Auth.Where)}, {"policy", report.Printable(e.Policy)},
 			{"automation", allowed(e.AllowsAutomation, "forbidden", "not known, so this program refuses it")}, {"runs in 24 h", limit},
@@ -291,8 +291,8 @@ func families(list []int) string {
 	return strings.Join(out, ", ")
 }
 
-// protocols lists what a server speaks.
-func protocols(e *directory.Entry) string {
+// protocolsOf lists what a server speaks.
+func protocolsOf(e *directory.Entry) string {
 	out := []string{e.Protocol}
 	for _, s := range e.Also {
 		if !slices.Contains(out, s.Protocol) {

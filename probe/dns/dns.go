@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"bufferbloat/internal/host"
@@ -73,20 +72,4 @@ func (t *Transport) lookUp(ctx context.Context, _ uint64, begun func(time.Time))
 		return transact.Failed(ctx, err)
 	}
 	return probe.Reply{At: a.At, Stamp: a.Stamp}, true
-}
-
-// Nameservers returns the resolvers that the text of a resolv.conf names, in its order, with the port of DNS. Lines that it can't read are
-// passed over, as resolvers do.
-func Nameservers(text []byte) []netip.AddrPort {
-	var found []netip.AddrPort
-	for line := range strings.Lines(string(text)) {
-		words := strings.Fields(line)
-		if len(words) < 2 || words[0] != "nameserver" {
-			continue
-		}
-		if a, err := netip.ParseAddr(words[1]); err == nil {
-			found = append(found, netip.AddrPortFrom(a.Unmap(), Port))
-		}
-	}
-	return found
 }
