@@ -146,6 +146,8 @@ func (a *app) labAtClient(ctx context.Context, f *labCommandFlags) error {
 			return fmt.Errorf("--server: %w", err)
 		}
 	}
+	d.Carrier = carrierText(in.Facts())
+	defer answerInside(*labLink(d), in.Stats)()
 	live := a.watchLab(in.Lab, f)
 	a.status, err = r.run(in.Lab, f)
 	live()

@@ -271,6 +271,9 @@ func (a *app) planOf(ctx context.Context, f *measureFlags, hosts []string, make 
 func (a *app) runner(f *measureFlags, speak protocols.Options) func(context.Context, bufferbloat.Plan, bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
 	if a.part != clientPart {
 		return func(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions) (*bufferbloat.Recording, error) {
+			if !f.lab.on() {
+				defer joinLab(&o)()
+			}
 			return f.lab.run(ctx, plan, o, speak)
 		}
 	}

@@ -1,6 +1,10 @@
 package acceptance
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +12,7 @@ import (
 
 	"bufferbloat"
 	"bufferbloat/internal/bitrate"
+	"bufferbloat/internal/facility"
 	"bufferbloat/internal/testnet"
 )
 
@@ -55,6 +60,53 @@ func TestTheRecordingHasTheQueueOfTheOwnDevice(t *testing.T) {
 			t.Errorf("nobody else is there, and the offloads are off: got %+v", f)
 		}
 	}
+}
+
+// A run that "bloat lab" is put around knows its link as if it had made it.
+func TestARunInsideALabHasWhatTheLabCounts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	binary, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "lab", "-q", "--qdisc", "pie", "--", binary, "speedtest", "-H", "192.0.2.2", "-t", "1", "-i", "0", "-n", "2", "--json")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	for _, lacking := range []string{"netns", "userns", "veth", "packet-socket"} {
+		if _, reason, ok := strings.Cut(stderr.String(), "no "+lacking+" here: "); ok {
+			facility.Missing(t, lacking, reason)
+		}
+	}
+	var d struct {
+		Path struct {
+			Lab *bufferbloat.LabLink `json:"lab"`
+		} `json:"path"`
+		Others []struct {
+			Name string  `json:"name"`
+			Max  float64 `json:"max"`
+		} `json:"others"`
+	}
+	if jerr := json.Unmarshal(stdout.Bytes(), &d); jerr != nil {
+		t.Fatalf("%v, %v: %s%s", err, jerr, stderr.String(), stdout.String())
+	}
+	if d.Path.Lab == nil || d.Path.Lab.Counted == nil {
+		t.Fatalf("the run does not know its lab: %+v", d.Path)
+	}
+	c := d.Path.Lab.Counted
+	if c.Up.Queue != "pie" || c.Down.Sent.Packets < 100 || c.Late == nil || !strings.HasPrefix(d.Path.Lab.Carrier, "kernel TCP") {
+		t.Errorf("the lab is %+v, and counted %+v", d.Path.Lab, c)
+	}
+	for _, o := range d.Others {
+		if o.Name == "lab down::backlog_bytes" && o.Max > 0 {
+			return
+		}
+	}
+	t.Errorf("no backlog of the lab among %+v", d.Others)
 }
 
 func names(all []bufferbloat.Quantity) (list []string) {

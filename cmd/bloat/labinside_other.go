@@ -1,0 +1,7 @@
+//go:build !linux
+
+package main
+
+import "net"
+
+func builtLab(net.Conn) bool { return false }
