@@ -250,7 +250,10 @@ func (t *Test) agree(ctx context.Context, k *control, p wire.Params) error {
 		return ErrBusy
 	case s == wire.ServerError:
 		e := wire.ReadError(k.conn)
-		if e.Code == wire.NotAuthorised {
+		switch {
+		case e.Code == wire.NotAuthorised && t.client.Login == nil:
+			return fmt.Errorf("%w; it wants a user name, a password and its public key", e)
+		case e.Code == wire.NotAuthorised:
 			return fmt.Errorf("%w%s", e, t.refusedAdvice())
 		}
 		return e
