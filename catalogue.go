@@ -269,7 +269,7 @@ func (d *draft) probe(kind ProbeKind, name string, p ProbePlan) {
 }
 
 func (d *draft) udp(label string, mark dscp.CodePoint) {
-	d.probe(IRTT, "UDP "+label, ProbePlan{DSCP: mark})
+	d.probe(UDP, "UDP "+label, ProbePlan{DSCP: mark})
 }
 
 // icmp adds the ping that the tables show.

@@ -45,7 +45,7 @@ func applicationPlans() []Definition {
 		define("bursts_11e", "Bursts of datagrams up, and probes in the 4 classes of Wi-Fi", func(d *draft) {
 			d.udp("VO", cs7)
 			d.udp("VI", dscp.CS5)
-			d.probe(IRTT, "UDP BE", ProbePlan{Primary: true})
+			d.probe(UDP, "UDP BE", ProbePlan{Primary: true})
 			d.udp("BK", dscp.CS1)
 			d.bursts()
 		}, bursts...),
@@ -67,7 +67,7 @@ func applicationPlans() []Definition {
 		define("ping", "ICMP and UDP, and no load", func(d *draft) {
 			d.unloaded = true
 			d.icmp()
-			d.probe(IRTT, "UDP", ProbePlan{})
+			d.probe(UDP, "UDP", ProbePlan{})
 		}, idle),
 	}
 }

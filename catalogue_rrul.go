@@ -208,11 +208,11 @@ func rrul46(d *draft) {
 		}
 		d.both(" "+c.label, FlowPlan{DSCP: c.mark, Family: family})
 	}
-	d.probe(IRTT, "UDP BK", ProbePlan{DSCP: dscp.CS1, Family: 4})
-	d.probe(IRTT, "UDP BE", ProbePlan{Family: 4})
+	d.probe(UDP, "UDP BK", ProbePlan{DSCP: dscp.CS1, Family: 4})
+	d.probe(UDP, "UDP BE", ProbePlan{Family: 4})
 	d.probe(ICMP, "ICMP", ProbePlan{Family: 6, Primary: true})
-	d.probe(IRTT, "UDP6 BE", ProbePlan{Family: 6})
-	d.probe(IRTT, "UDP6 BK", ProbePlan{DSCP: dscp.CS1, Family: 6})
+	d.probe(UDP, "UDP6 BE", ProbePlan{Family: 6})
+	d.probe(UDP, "UDP6 BK", ProbePlan{DSCP: dscp.CS1, Family: 6})
 }
 
 // rrul46compete has flows that all last as long, so that those that begin later end later.
@@ -226,10 +226,10 @@ func rrul46compete(d *draft) {
 		d.flow(load.Upload, "upload"+f.label, FlowPlan{DSCP: f.mark, Family: f.family, Start: f.later, Length: d.length})
 		d.flow(load.Download, "download"+f.label, FlowPlan{DSCP: f.mark, Family: f.family, Length: d.length})
 	}
-	d.probe(IRTT, "UDP 6EF", ProbePlan{DSCP: dscp.EF, Family: 6})
-	d.probe(IRTT, "UDP 6BK", ProbePlan{DSCP: dscp.CS1, Family: 6})
-	d.probe(IRTT, "UDP BE", ProbePlan{Family: 4})
-	d.probe(IRTT, "UDP 6BE", ProbePlan{Family: 6})
+	d.probe(UDP, "UDP 6EF", ProbePlan{DSCP: dscp.EF, Family: 6})
+	d.probe(UDP, "UDP 6BK", ProbePlan{DSCP: dscp.CS1, Family: 6})
+	d.probe(UDP, "UDP BE", ProbePlan{Family: 4})
+	d.probe(UDP, "UDP 6BE", ProbePlan{Family: 6})
 	d.probe(ICMP, "ICMP", ProbePlan{Family: 4, Primary: true})
 	d.probe(ICMP, "ICMP6", ProbePlan{Family: 6})
 }
@@ -267,11 +267,11 @@ func rrul2013(d *draft) {
 		d.probe(UDPRR, "UDP RR "+c.label, ProbePlan{DSCP: c.mark, Optional: true})
 	}
 	if both {
-		d.probe(IRTT, "UDP IPv4", ProbePlan{Family: 4, Optional: true})
-		d.probe(IRTT, "UDP IPv6", ProbePlan{Family: 6, Optional: true})
+		d.probe(UDP, "UDP IPv4", ProbePlan{Family: 4, Optional: true})
+		d.probe(UDP, "UDP IPv6", ProbePlan{Family: 6, Optional: true})
 	}
-	d.probe(IRTT, "UDP ECT(0)", ProbePlan{ECN: host.ECT0, Optional: true})
-	d.probe(IRTT, "UDP ECT(1)", ProbePlan{ECN: host.ECT1, Optional: true})
+	d.probe(UDP, "UDP ECT(0)", ProbePlan{ECN: host.ECT0, Optional: true})
+	d.probe(UDP, "UDP ECT(1)", ProbePlan{ECN: host.ECT1, Optional: true})
 	d.probe(Page, "page", ProbePlan{Interval: get[time.Duration](d.Values, "page_interval"), URL: get[string](d.Values, "page"), Optional: true})
 	d.probe(DNS, "DNS", ProbePlan{Interval: 2 * d.step, Target: get[string](d.Values, "resolver"), Query: get[string](d.Values, "name"), Optional: true})
 	d.probe(Route, "path", ProbePlan{Interval: time.Second, Optional: true})

@@ -99,7 +99,7 @@ func TestParametersReachThePlan(t *testing.T) {
 	}{
 		{"rrul", "length=10", "5s to      15s    flow  upload BE"},
 		{"rrul", "lead=2s", "drain"},
-		{"rrul", "step=100ms", "irtt to s1.example.net every 100ms, EF"},
+		{"rrul", "step=100ms", "udp to s1.example.net every 100ms, EF"},
 		{"rrul", "cc=bbr", "download TCP, netperf, EF, bbr"},
 		{"rrul", "protocol=iperf3", "upload   TCP, iperf3, CS1"},
 		{"rrul", "protocol=http", "upload   TCP, http, CS1"},

@@ -107,6 +107,7 @@ const (
 	Auto          ProbeKind = "auto"           // ICMP if it is permitted and answered, else irtt, else TCP; the recording says which and why
 	ICMP          ProbeKind = "icmp"           // echo request
 	ICMPTimestamp ProbeKind = "icmp_timestamp" // timestamp request (RFC 792), which tells the directions apart
+	UDP           ProbeKind = "udp"            // irtt, or udp_rr where no irtt server answers; the recording says which and why
 	IRTT          ProbeKind = "irtt"           // the irtt protocol, which needs a server, and tells the direction of loss
 	TCP           ProbeKind = "tcp"            // TCP handshake with the server's control port
 	Connect       ProbeKind = "connect"        // a new TCP connection, to where URL says or to the server's control port
@@ -120,7 +121,7 @@ const (
 )
 
 // kinds are all kinds, in the order in which they are told.
-var kinds = []ProbeKind{Auto, ICMP, ICMPTimestamp, IRTT, TCP, Connect, TLS, DNS, Fetch, Page, TCPRR, UDPRR, Route}
+var kinds = []ProbeKind{Auto, ICMP, ICMPTimestamp, UDP, IRTT, TCP, Connect, TLS, DNS, Fetch, Page, TCPRR, UDPRR, Route}
 
 // Limits of a plan.
 const (

@@ -205,7 +205,7 @@ func (c *checker) probe(pr *ProbePlan) {
 	if pr.Target != "" && pr.Server != "" {
 		c.bad("%s goes to %q and to server %q: want one of them", what, pr.Target, pr.Server)
 	}
-	if pr.ECN > host.CE || pr.ECN > 0 && pr.Kind != IRTT && pr.Kind != ICMP && pr.Kind != Route {
+	if pr.ECN > host.CE || pr.ECN > 0 && pr.Kind != UDP && pr.Kind != IRTT && pr.Kind != ICMP && pr.Kind != Route {
 		c.bad("%s with ECN %d: want 0 to 3, and a kind of probe that is datagrams", what, uint8(pr.ECN))
 	}
 	c.kind(what, pr)
@@ -215,7 +215,7 @@ func (c *checker) probe(pr *ProbePlan) {
 func (c *checker) kind(what string, pr *ProbePlan) {
 	sized, fetches, asks := false, false, false
 	switch pr.Kind {
-	case ICMP, IRTT, TCPRR, UDPRR:
+	case ICMP, UDP, IRTT, TCPRR, UDPRR:
 		sized = true
 	case Connect, TLS, Fetch, Page:
 		fetches = true

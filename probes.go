@@ -52,6 +52,7 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 			closeProbes(open)
 		}
 	}()
+	var failed []error
 	for i := range r.plan.Probes {
 		pp := &r.plan.Probes[i]
 		if lost := r.peer(pp.Server, pp.Family); pp.Target == "" && lost.err != nil {
@@ -68,8 +69,11 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 			return open, context.Cause(ctx)
 		case err != nil && pp.Optional:
 			r.notes = append(r.notes, Finding{Code: "probe_left_out", Severity: Note, Text: fmt.Sprintf("no %s probe: %v", pp.Name, err)})
-		case err != nil:
+		case err != nil && pp.Target != "": // a host that was named is a mistake where it can't be probed
 			return open, fmt.Errorf("probe %s: %w", pp.Name, err)
+		case err != nil:
+			failed = append(failed, fmt.Errorf("probe %s: %w", pp.Name, err))
+			r.notes = append(r.notes, Finding{Code: "probe_left_out", Severity: Weakens, Text: fmt.Sprintf("no %s probe: %v", pp.Name, err)})
 		case pp.Optional && len(list) == 1 && hasLike(open, &list[0].series):
 			closeProbes(list)
 		default:
@@ -79,8 +83,26 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 			}
 		}
 	}
+	if len(open) == 0 && len(failed) > 0 {
+		return open, joined(failed)
+	}
 	nameSeries(open)
 	return open, nil
+}
+
+// openUDP opens the better of the kinds of UDP that the server has: irtt, which tells the direction of loss, else netperf's request and response,
+// with the reason why.
+func (r *run) openUDP(ctx context.Context, pp *ProbePlan) (openProbe, error) {
+	p, err := r.open(ctx, pp, IRTT)
+	if err == nil || ctx.Err() != nil {
+		return p, err
+	}
+	other, rrErr := r.open(ctx, pp, UDPRR)
+	if rrErr != nil {
+		return other, fmt.Errorf("%w; and by netperf: %w", err, rrErr)
+	}
+	other.series.Reason = err.Error()
+	return other, nil
 }
 
 // openPlanned makes the series of one planned probe ready: one, but for a path, which has one for each router.
@@ -92,6 +114,8 @@ func (r *run) openPlanned(ctx context.Context, pp *ProbePlan) ([]openProbe, erro
 		return r.openHops(ctx, pp)
 	case Auto:
 		p, err = r.openBest(ctx, pp)
+	case UDP:
+		p, err = r.openUDP(ctx, pp)
 	default:
 		p, err = r.open(ctx, pp, pp.Kind)
 	}

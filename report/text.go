@@ -115,10 +115,22 @@ func probeKind(kind string) string {
 		return "irtt, UDP"
 	case "tcp":
 		return "TCP handshakes"
+	case "icmp_timestamp":
+		return "ICMP timestamps"
+	case "connect":
+		return "new TCP connections"
+	case "tls":
+		return "TLS handshakes"
+	case "dns":
+		return "DNS look-ups"
+	case "tcp_rr":
+		return "request and response, TCP"
 	case "udp_rr":
-		return "netperf UDP_RR, means over intervals"
+		return "request and response, UDP"
 	case "http":
 		return "page fetches"
+	case "page":
+		return "page loads"
 	}
 	return printable(kind)
 }

@@ -63,7 +63,9 @@ func line(kind string, start, length time.Duration, mark dscp.CodePoint, control
 func (s flentSeries) line(t *testing.T) string {
 	kind := map[string]string{"TCP_STREAM": "upload", "TCP_MAERTS": "download", "TCP_MEARTS": "download", "TCP_RR": "tcp_rr"}[s.Test]
 	switch s.Runner {
-	case "udp_rtt", "voip":
+	case "udp_rtt":
+		kind = "udp"
+	case "voip":
 		kind = "irtt"
 	case "ping":
 		kind = "icmp"
