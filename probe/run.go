@@ -58,7 +58,12 @@ func Run(ctx, sending context.Context, clock host.Clock, t Transport, o Options,
 		<-halted
 	}
 	r.tracker.Close(clock.Now())
-	return r.tracker.Tally(), r.err
+	tally := r.tracker.Tally()
+	tally.Waking = r.wakings.summary()
+	if s, ok := t.(interface{ SendStamps() (stack, all uint64) }); ok {
+		tally.StackSends, _ = s.SendStamps()
+	}
+	return tally, r.err
 }
 
 // runner is one Run: its goroutine sends, a second one receives, and a third may halt both.
@@ -75,6 +80,7 @@ type runner struct {
 	drained   bool      // no more probes leave
 	halted    bool      // listen no more
 	err       error
+	wakings   wakings
 }
 
 // send runs the schedule.
@@ -197,6 +203,9 @@ func (r *runner) reply(reply Reply, now time.Time) bool {
 	defer r.mu.Unlock()
 	for r.sendingIt && reply.Seq == r.tracker.Next() {
 		r.sent.Wait()
+	}
+	if reply.Kind == Answer && reply.Seq < r.tracker.Next() && reply.Stamp == host.KernelStamp && !reply.At.IsZero() {
+		r.wakings.add(now.Sub(reply.At))
 	}
 	r.tracker.Reply(reply, now)
 	return r.over(now)

@@ -7,8 +7,9 @@ import (
 	"bufferbloat/internal/host"
 )
 
-// Transport sends probes of one kind and hears their replies. Send and Receive are called from one goroutine each, at the
-// same time; Close makes a waiting Receive return. Run closes it.
+// Transport sends probes of one kind and hears their replies. One whose stack stamps what is sent has a method SendStamps() (stack, all uint64), for
+// how many of its probes have that stamp. Send and Receive are called from one goroutine each, at the same time; Close makes a waiting Receive return.
+// Run closes it.
 type Transport interface {
 	// Send sends probe seq and returns the stamp taken just before it left. An error means that nothing was sent. Run calls it
 	// with 0, 1, 2, ... and leaves out those that it woke too late for.

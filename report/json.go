@@ -246,11 +246,22 @@ type probeDoc struct {
 	LatenessP99 *time.Duration `json:"lateness_p99_ns"`
 	LatenessMax *time.Duration `json:"lateness_max_ns"`
 	Resolution  *time.Duration `json:"resolution_ns"`
-	ECN         string         `json:"ecn,omitempty"`
-	Size        int            `json:"size_bytes,omitempty"`
-	Hop         int            `json:"hop,omitempty"`
-	Voice       bool           `json:"voice,omitempty"`
-	Marks       []Mark         `json:"marks,omitempty"`
+	// Stamps and Waking are absent where they are not known.
+	Stamps *Stamps    `json:"stamps,omitempty"`
+	Waking *wakingDoc `json:"waking,omitempty"`
+	ECN    string     `json:"ecn,omitempty"`
+	Size   int        `json:"size_bytes,omitempty"`
+	Hop    int        `json:"hop,omitempty"`
+	Voice  bool       `json:"voice,omitempty"`
+	Marks  []Mark     `json:"marks,omitempty"`
+}
+
+// wakingDoc is probe.Waking.
+type wakingDoc struct {
+	N   uint64        `json:"n"`
+	P50 time.Duration `json:"p50_ns"`
+	P99 time.Duration `json:"p99_ns"`
+	Max time.Duration `json:"max_ns"`
 }
 
 // WriteJSON prints the result as one JSON document. Where Status is 1, error says why.
@@ -483,7 +494,10 @@ func (s *Series) document() probeDoc {
 		Reason: text(s.Reason), Error: text(s.Error), Void: s.Void, Count: s.Count.document(), Duplicates: value(s.Tally.Duplicates, counted), Reordered: value(s.Tally.Reordered, counted),
 		Corrupt: value(s.Tally.Corrupt, counted), Stray: value(s.Tally.Stray, counted), Rejected: value(s.Tally.Rejected, counted), RejectedBy: []string{}, FirstError: text(s.Tally.FirstError),
 		LatenessP99: value(s.LatenessP99, s.HasLateness), LatenessMax: value(s.LatenessMax, s.HasLateness), Resolution: value(s.Resolution, s.Resolution > 0),
-		ECN: s.ECN, Size: s.Size, Hop: s.Hop, Voice: s.Voice, Marks: s.Marks}
+		Stamps: s.Stamps, ECN: s.ECN, Size: s.Size, Hop: s.Hop, Voice: s.Voice, Marks: s.Marks}
+	if w := s.Tally.Waking; w.N > 0 {
+		d.Waking = &wakingDoc{w.N, w.P50, w.P99, w.Max}
+	}
 	if s.Uncounted {
 		d.Count = nil
 	}

@@ -15,6 +15,7 @@ import (
 	"bufferbloat"
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/load"
+	"bufferbloat/probe"
 	"bufferbloat/report/stat"
 )
 
@@ -466,12 +467,19 @@ func (c *checker) series(d *probeDoc) Series {
 	c.times(field, d.Interval, d.LatenessP99, d.LatenessMax, d.Resolution)
 	s := Series{Name: d.Name, Kind: d.Kind, Target: d.Target, Address: d.Address, Interval: orZero(d.Interval), DSCP: d.DSCP, Primary: d.Primary,
 		Reason: orZero(d.Reason), Error: orZero(d.Error), Count: c.count(field, d.Count), Uncounted: d.Count == nil, Void: d.Void, Resolution: orZero(d.Resolution),
-		ECN: d.ECN, Size: d.Size, Hop: d.Hop, Voice: d.Voice, Marks: d.Marks}
+		Stamps: d.Stamps, ECN: d.ECN, Size: d.Size, Hop: d.Hop, Voice: d.Voice, Marks: d.Marks}
 	s.LatenessP99, s.HasLateness = of(d.LatenessP99)
 	s.LatenessMax = orZero(d.LatenessMax)
 	t := &s.Tally
 	t.Duplicates, t.Reordered, t.Corrupt, t.Stray, t.Rejected = orZero(d.Duplicates), orZero(d.Reordered), orZero(d.Corrupt), orZero(d.Stray), orZero(d.Rejected)
 	t.FirstError = orZero(d.FirstError)
+	if w := d.Waking; w != nil {
+		c.times(field, &w.P50, &w.P99, &w.Max)
+		t.Waking = probe.Waking{N: w.N, P50: w.P50, P99: w.P99, Max: w.Max}
+	}
+	if d.Stamps != nil {
+		t.StackSends = d.Stamps.KernelSends
+	}
 	for _, text := range d.RejectedBy {
 		a, err := netip.ParseAddr(text)
 		if err != nil {

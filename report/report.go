@@ -207,6 +207,7 @@ type Series struct {
 	LatenessP99, LatenessMax    time.Duration // of our own sends after their due times; valid with HasLateness
 	HasLateness                 bool
 	Resolution                  time.Duration // the smallest difference that its stamps tell apart
+	Stamps                      *Stamps       // nil where the source does not tell, and where there were no replies
 	Void                        bool          // our own lateness voids the series
 	ECN                         string        // of what was sent, "" for Not-ECT
 	Size                        int           // of a datagram's payload as planned, 0 for the kind's own

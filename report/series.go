@@ -9,8 +9,36 @@ import (
 	"bufferbloat/report/stat"
 )
 
-// resolution is what a round-trip time with this stamp on its reply can tell apart. With the kernel's stamp, measured medians were 7 to 32 us
-// above what a capture of the wire gave; with the program's own, 60 to 190 us on a host that was not busy.
+// Stamps says who took the stamps of a series.
+type Stamps struct {
+	KernelSends    uint64 `json:"kernel_sends"` // as probes came to their device's queue; the others by the program, or by the emulated link's clock
+	KernelReplies  uint64 `json:"kernel_replies"`
+	ProgramReplies uint64 `json:"program_replies"`
+	LinkReplies    uint64 `json:"link_replies"`
+}
+
+func newStamps(p *bufferbloat.ProbeSeries) *Stamps {
+	s := Stamps{KernelSends: p.Tally.StackSends}
+	for sample := range p.All() {
+		switch {
+		case !outcome(&sample).HasRTT():
+		case sample.Stamp == host.KernelStamp:
+			s.KernelReplies++
+		case sample.Stamp == host.LinkStamp:
+			s.LinkReplies++
+		default:
+			s.ProgramReplies++
+		}
+	}
+	if p.Unscheduled || s == (Stamps{}) {
+		return nil
+	}
+	return &s
+}
+
+// resolution is what a round-trip time with this stamp on its reply can tell apart. With the kernel's stamp and the program's for the send, measured
+// medians were 7 to 32 us above what a capture of the wire gave; with the program's own, 60 to 190 us on a host that was not busy. Where the kernel
+// stamps the send too they are 1 to 2 us off, 1 in 100 by up to 20.
 func resolution(s host.Stamp) time.Duration {
 	switch s {
 	case host.KernelStamp:
@@ -23,7 +51,7 @@ func resolution(s host.Stamp) time.Duration {
 
 func newSeries(p *bufferbloat.ProbeSeries, room *room) Series {
 	s := Series{Name: p.Name, Kind: p.Kind, Target: p.Target, Address: p.Address, Interval: p.Interval, DSCP: p.DSCP, Primary: p.Primary,
-		Reason: p.Reason, Error: p.Error, Tally: p.Tally, ECN: p.ECN, Size: p.Size, Hop: p.Hop, Voice: p.Voice, Marks: newMarks(&p.Tally)}
+		Reason: p.Reason, Error: p.Error, Tally: p.Tally, ECN: p.ECN, Size: p.Size, Hop: p.Hop, Voice: p.Voice, Marks: newMarks(&p.Tally), Stamps: newStamps(p)}
 	s.Uncounted = p.NoLoss != ""
 	late := room.take(p.Len())
 	for sample := range p.All() {

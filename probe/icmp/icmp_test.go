@@ -47,8 +47,8 @@ func TestEchoOfBothFamiliesAndSockets(t *testing.T) {
 					return []packet{{b: b}, {delay: 30 * ms, b: echo(b, nil)}}
 				}
 				outcomes, tally := run(t, dial(t, w, c.target, probe.Options{}), probe.Options{}, 20)
-				if outcomes[probe.Received] != 20 || fmt.Sprint(tally) != fmt.Sprint(probe.Tally{}) {
-					t.Errorf("outcomes %v, tally %+v; want 20 received and zeros", outcomes, tally)
+				if want := (probe.Tally{Waking: probe.Waking{N: 20}}); outcomes[probe.Received] != 20 || fmt.Sprint(tally) != fmt.Sprint(want) {
+					t.Errorf("outcomes %v, tally %+v; want 20 received, each read as it came, and zeros", outcomes, tally)
 				}
 				if w.to != c.target.Unmap() {
 					t.Errorf("dialled %v, want %v", w.to, c.target.Unmap())

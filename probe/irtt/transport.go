@@ -26,6 +26,7 @@ type Transport struct {
 	fields  wire.Fields
 	size    int // bytes of a request, and of a reply at least
 	warning string
+	opens   [2]uint64 // what SendStamps said when it was opened
 
 	// Receive's own.
 	in      []byte
@@ -91,6 +92,7 @@ func (t *Transport) begin(asked wire.Params, reply wire.Open) {
 	t.fields = reply.Params.Fields()
 	t.size = reply.Params.EchoSize(t.hmac != 0)
 	t.warning = warning(asked, reply.Params)
+	t.opens[0], t.opens[1] = t.SendStamps()
 }
 
 // Warning is what this server keeps from the results though it answers, "" if nothing: "the irtt server gives no time stamps".
@@ -248,12 +250,13 @@ func (t *Transport) rejected(quoted []byte, r *host.RejectedError) (probe.Reply,
 	return probe.Reply{Kind: probe.Rejected, Seq: uint64(e.Seq), By: r.By, Err: r.Err}, nil
 }
 
-// SendStamps says how many of the session's datagrams so far have the stack's own send stamp, and the number of all; see host.SendStamper.
+// SendStamps says how many of the probes so far have the stack's own send stamp, and the number of all; see host.SendStamper. The request that
+// closes the session counts too.
 func (t *Transport) SendStamps() (stack, all uint64) {
 	if s, ok := t.conn.(host.SendStamper); ok {
-		return s.SendStamps()
+		stack, all = s.SendStamps()
 	}
-	return 0, 0
+	return stack - t.opens[0], all - t.opens[1]
 }
 
 // Wake makes a waiting Receive, or the next one, return at at on the host's clock.
