@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -19,7 +20,8 @@ const rampIntervals = 3
 // intervals are the bytes of a phase's flows in each interval from the first flow's start until the first is told to stop.
 type intervals []uint64
 
-// intervalsOf adds up the readings of a phase's flows in one direction. A reading counts for the interval that it ends in.
+// intervalsOf adds up the readings of a phase's flows in one direction. A reading may be late and knows its own time: between two of a flow it is taken
+// to have gone on evenly.
 func intervalsOf(t *testing.T, rec *bufferbloat.Recording, name string) intervals {
 	t.Helper()
 	var start, stop time.Duration
@@ -43,15 +45,28 @@ func intervalsOf(t *testing.T, rec *bufferbloat.Recording, name string) interval
 	list := make(intervals, (stop-start)/interval)
 	for _, f := range flows {
 		had := uint64(0)
-		for _, p := range f.Points {
-			// Readings are due on a schedule and may be a little late: the nearest end is theirs.
-			if i := int((p.At - start - interval/2) / interval); i >= 0 && i < len(list) {
-				list[i] += p.Bytes - had
-				had = p.Bytes
-			}
+		for i := range list {
+			now := delivered(f.Points, start+time.Duration(i+1)*interval)
+			list[i] += now - had
+			had = now
 		}
 	}
 	return list
+}
+
+// delivered returns the bytes that a flow had delivered at a time, by its readings before and after it.
+func delivered(points []bufferbloat.Point, at time.Duration) uint64 {
+	i, _ := slices.BinarySearchFunc(points, at, func(p bufferbloat.Point, at time.Duration) int { return cmp.Compare(p.At, at) })
+	switch {
+	case len(points) == 0 || i == 0 && points[0].At > at:
+		return 0
+	case i == len(points):
+		return points[i-1].Bytes
+	case i == 0:
+		return points[0].Bytes
+	}
+	before, after := points[i-1], points[i]
+	return before.Bytes + uint64(float64(after.Bytes-before.Bytes)*float64(at-before.At)/float64(after.At-before.At))
 }
 
 // check says which intervals are not as a shaped link gives them: none is empty once data flows, and none has more than the link carries in its time and what
@@ -79,14 +94,14 @@ func (list intervals) check(t *testing.T, what string, payload bitrate.Bitrate, 
 }
 
 func TestIntervalsAreOfTheirOwnTime(t *testing.T) {
-	ms := func(n int) time.Duration { return time.Duration(n) * interval / 100 }
+	at := func(n float64) time.Duration { return time.Duration(n * float64(interval)) }
 	rec := &bufferbloat.Recording{Flows: []bufferbloat.Flow{
-		{Phase: "download", Result: bufferbloat.FlowResult{Connected: ms(50), Stopped: ms(560)},
-			Points: []bufferbloat.Point{{At: ms(152), Bytes: 100}, {At: ms(251), Bytes: 250}, {At: ms(349), Bytes: 300}, {At: ms(551), Bytes: 700}}},
-		{Phase: "download", Result: bufferbloat.FlowResult{Connected: ms(60), Stopped: ms(550)}, Points: []bufferbloat.Point{{At: ms(152), Bytes: 1}}},
-		{Phase: "upload", Result: bufferbloat.FlowResult{Connected: ms(50), Stopped: ms(560)}, Points: []bufferbloat.Point{{At: ms(152), Bytes: 7}}},
+		{Phase: "download", Result: bufferbloat.FlowResult{Connected: at(0.5), Stopped: at(5.6)},
+			Points: []bufferbloat.Point{{At: at(1.5), Bytes: 100}, {At: at(2.5), Bytes: 250}, {At: at(4), Bytes: 400}, {At: at(5.5), Bytes: 400}}},
+		{Phase: "download", Result: bufferbloat.FlowResult{Connected: at(0.6), Stopped: at(5.5)}, Points: []bufferbloat.Point{{At: at(1.4), Bytes: 1}}},
+		{Phase: "upload", Result: bufferbloat.FlowResult{Connected: at(0.5), Stopped: at(5.6)}, Points: []bufferbloat.Point{{At: at(1.5), Bytes: 7}}},
 	}}
-	if got, want := intervalsOf(t, rec, "download"), (intervals{101, 150, 50, 0, 400}); !slices.Equal(got, want) {
+	if got, want := intervalsOf(t, rec, "download"), (intervals{101, 150, 100, 50, 0}); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
