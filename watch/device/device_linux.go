@@ -181,7 +181,7 @@ func (f *Facts) fromSysfs(l Link) {
 }
 
 // mostQueues bounds how many transmit queues are read.
-const mostQueues = 64
+const mostQueues = 16
 
 func readBQL(l Link) (all []BQL, err error) {
 	dir, err := sysfs(l)

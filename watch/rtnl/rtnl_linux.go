@@ -61,7 +61,7 @@ func ask(kind uint16, dump bool, body []byte, each func(Message) error) error {
 
 // receive reads the answer to its end.
 func receive(fd int, each func(Message) error) error {
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, 16<<10) // the kernel fits the parts of a dump to it
 	changed := false
 	for {
 		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_TRUNC)
