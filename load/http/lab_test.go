@@ -139,7 +139,7 @@ func TestGoodputIsThatOfTheLink(t *testing.T) {
 					length, window = 5*time.Minute, 32<<10 // TLS hands over records of 16 KiB, a quarter of a second of this link each
 				}
 				c.Socket = host.Options{SendBuffer: window, ReceiveBuffer: window}
-				const flows, warm = 4, 6 * time.Second
+				const flows, warm = 4, 4 * time.Second
 				var group sync.WaitGroup
 				var all []*Flow
 				results := make([]load.Result, flows)
