@@ -133,19 +133,19 @@ func (l *live) close() {
 	_ = l.out.close(b.Bytes(), time.Second) // a terminal that takes nothing can't be cleaned either
 }
 
-// plainEvery is the time of the run between two lines of plain.
+// plainEvery is the time of the run between two of plainLines.
 const plainEvery = 10 * time.Second
 
-// plain tells of a run in lines, for files and for terminals that can't be drawn on.
-type plain struct {
+// plainLines tells of a run in lines, for files and for terminals that can't be drawn on.
+type plainLines struct {
 	out  *outlet
 	view view
 	next time.Duration // on the run's time base
 }
 
-func newPlain(w io.Writer) *plain { return &plain{out: openOutlet(w, 100)} }
+func newPlain(w io.Writer) *plainLines { return &plainLines{out: openOutlet(w, 100)} }
 
-func (l *plain) progress(p bufferbloat.Progress) {
+func (l *plainLines) progress(p bufferbloat.Progress) {
 	l.view.take(p)
 	switch {
 	case p.Finished:
@@ -156,7 +156,7 @@ func (l *plain) progress(p bufferbloat.Progress) {
 	}
 }
 
-func (l *plain) close() { _ = l.out.close(nil, time.Second) }
+func (l *plainLines) close() { _ = l.out.close(nil, time.Second) }
 
 // The ways to tell how far a run is.
 const (
