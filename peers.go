@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"bufferbloat/internal/host"
@@ -20,6 +21,7 @@ type peer struct {
 	needs  need               // how it must answer
 	must   bool               // something that is not optional goes to it
 	iperf3 bool               // a flow to it speaks iperf3
+	silent bool               // where iperf3 is all that it has to speak: its netperf port does not even refuse
 	addr   netip.Addr         // valid without err
 	info   netperf.ServerInfo // what it said of itself; Setup alone where it was not asked
 	note   *Finding           // what its address is worth saying, or nil
@@ -163,7 +165,7 @@ func (r *run) reachOne(ctx context.Context, p *peer) error {
 	if p.family != 0 {
 		for _, q := range r.peers {
 			if q.family == 0 && q.server.Name == p.server.Name && q.err == nil && q.needs >= p.needs && int(host.FamilyOf(q.addr)) == p.family {
-				p.addr, p.info = q.addr, q.info
+				p.addr, p.info, p.silent = q.addr, q.info, q.silent
 				return nil
 			}
 		}
@@ -189,6 +191,9 @@ func (r *run) reachOne(ctx context.Context, p *peer) error {
 		return unreachable(p.server.Host, addrs, seen.errors)
 	}
 	p.addr, p.info = addrs[found], seen.info
+	if p.iperf3 && p.needs < needsNetperf {
+		p.silent = r.isSilent(ctx, p)
+	}
 	if first := addrs[0]; found > 0 && host.FamilyOf(first) != host.FamilyOf(p.addr) {
 		why := "did not answer in time"
 		if err := seen.errors[0]; err != nil {
@@ -281,9 +286,21 @@ func (r *run) paths() (out []Path) {
 	return out
 }
 
-// tcpPort is the port that TCP probes shake hands with: iperf3's where flows go there and none speaks netperf, otherwise netperf's.
+// isSilent reports whether nothing answers at a peer's netperf port, not even that nobody is there.
+func (r *run) isSilent(ctx context.Context, p *peer) bool {
+	ctx, cancel := host.WithTimeout(ctx, r.h, p.patience())
+	defer cancel()
+	conn, err := r.h.DialTCP(ctx, netip.AddrPortFrom(p.addr, p.server.NetperfPort), socket(p.server))
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err != nil && !errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// tcpPort is the port that TCP probes shake hands with: netperf's, where a refusal is an answer too. iperf3's is the last resort, because a stock
+// server takes each of the probes for a client, and may end a test over one that comes while its streams are being opened.
 func (p *peer) tcpPort() uint16 {
-	if p.iperf3 && p.needs < needsNetperf {
+	if p.silent {
 		return p.server.IPerf3Port
 	}
 	return p.server.NetperfPort

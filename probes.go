@@ -278,6 +278,11 @@ func (r *run) newTransport(ctx context.Context, a askedProbe, o probe.Options) (
 	case IRTT:
 		return r.irttProbe(ctx, a, o)
 	case TCP:
+		if a.peer.silent {
+			r.notes = append(r.notes, Finding{Code: "tcp_probes_iperf3", Severity: Note, Text: fmt.Sprintf(
+				"%s probes: TCP handshakes with the iperf3 port %d, since port %d does not answer: a stock iperf3 server takes each of them for a client",
+				a.plan.Name, a.peer.server.IPerf3Port, a.peer.server.NetperfPort)})
+		}
 		return tcp.Dial(r.h, netip.AddrPortFrom(a.addr, a.peer.tcpPort()), o)
 	case ICMPTimestamp:
 		return r.timestampProbe(ctx, a, o)
