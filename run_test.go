@@ -94,6 +94,7 @@ func (r rig) run(t testing.TB, ctx context.Context, plan bufferbloat.Plan) (*buf
 	}
 	if r.iperf3 {
 		wait++
+		r.options.Kinds = protocols.All(protocols.Options{})
 		servers.Go(func() error {
 			s := iperf3.Server{Options: iperf3.Options{Ready: tell}}
 			return s.Serve(serving, link.Server(), netip.AddrPortFrom(any4, 5201))
