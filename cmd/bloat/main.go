@@ -156,10 +156,11 @@ func (a *app) command() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(a.speedtestCommand(), a.serveCommand(), a.labCommand(), a.showCommand(), a.plotCommand(), a.compareCommand(), a.serversCommand(), a.runCommand(), a.rrulCommand(), a.listCommand(), a.netperfCommand(), &cobra.Command{
+	root.AddCommand(a.speedtestCommand(), a.serveCommand(), a.labCommand(), a.showCommand(), a.plotCommand(), a.compareCommand(), a.serversCommand(), a.runCommand(), a.rrulCommand(), a.listCommand(), a.netperfCommand(), a.manCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		Run: func(*cobra.Command, []string) { fmt.Fprintf(a.stdout, "bloat %s\n", a.version) },
 	})
+	offerValues(root)
 	return root
 }
 
