@@ -37,7 +37,9 @@ type packetConn struct {
 	peer       netip.AddrPort // what it is connected to; the zero AddrPort where it is not
 	local      netip.AddrPort
 	errorQueue bool
-	rawIPv4    bool // a raw ICMPv4 socket: we fill in checksums, and what arrives begins with the IP header
+	moves      bool   // a ping socket that may take another source where the one that it had is gone
+	port       uint16 // of a ping socket its identifier
+	rawIPv4    bool   // a raw ICMPv4 socket: we fill in checksums, and what arrives begins with the IP header
 
 	sendMu sync.Mutex
 	out    outgoing // under sendMu
@@ -95,6 +97,8 @@ func newPacketConn(c net.PacketConn, kind socketKind, peer netip.AddrPort, o Opt
 		return nil, err
 	}
 	p := &packetConn{conn: c, raw: raw, kind: kind, peer: peer, local: localAddrPort(c.LocalAddr())}
+	p.port = p.local.Port()
+	p.moves = kind.proto == protoEcho && p.port != 0 && !o.Source.IsValid()
 	if err := raw.Control(func(fd uintptr) { p.errorQueue = hasErrorQueue(int(fd), kind.family) }); err != nil {
 		c.Close()
 		return nil, err
@@ -264,7 +268,7 @@ func (c *packetConn) writeOnce(fd uintptr) bool {
 		defer c.sends.queue.Unlock()
 		defer c.takeSendStamp(fd)
 	}
-	for pending := 0; ; {
+	for pending, moved := 0, false; ; {
 		c.out.at = time.Now()
 		_, c.out.errno = sendmsg(fd, &c.out.hdr, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		switch {
@@ -273,19 +277,49 @@ func (c *packetConn) writeOnce(fd uintptr) bool {
 			// The error of an earlier packet, most likely: the socket reports it to whoever calls next, and once. What it is
 			// about stays in the error queue for Receive.
 			pending++
+		case isSourceGone(c.out.errno) && c.moves && !moved:
+			moved = true
+			c.move(int(fd)) // whether that helped, the next try tells
 		default:
 			return true
 		}
 	}
 }
 
+// isSourceGone reports whether errno is what the kernel says where a socket's source address is no longer the host's.
+func isSourceGone(errno syscall.Errno) bool {
+	return errno == unix.ENETUNREACH || errno == unix.EINVAL || errno == unix.EADDRNOTAVAIL // which of them depends on the kernel's version
+}
+
+// move connects a ping socket anew, from whatever address the routes give it now, with the identifier that it has. A raw socket would not hear
+// anything after that: the kernel takes it off its list as it is disconnected, and puts it back nowhere.
+func (c *packetConn) move(fd int) {
+	var none [unix.SizeofSockaddrInet4]byte // AF_UNSPEC is 0
+	if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none)); errno != 0 {
+		return
+	}
+	_ = unix.Bind(fd, anyAddress(c.kind.family, c.port)) // where it fails, another number is chosen, and the replies are strays
+	if to, err := sockaddr(c.peer.Addr()); err == nil {
+		_ = unix.Connect(fd, to)
+	}
+}
+
+func anyAddress(f Family, port uint16) unix.Sockaddr {
+	if f == IPv4 {
+		return &unix.SockaddrInet4{Port: int(port)}
+	}
+	return &unix.SockaddrInet6{Port: int(port)}
+}
+
 func (c *packetConn) sendError(to netip.AddrPort) error {
 	if c.peer.IsValid() {
 		to = c.peer
 	}
-	switch errno := c.out.errno; errno {
-	case unix.ENOBUFS, unix.EAGAIN:
+	switch errno := c.out.errno; {
+	case errno == unix.ENOBUFS || errno == unix.EAGAIN:
 		return fmt.Errorf("send to %v: %w (%w)", to, ErrNoBuffer, errno)
+	case isSourceGone(errno) && c.peer.IsValid() && c.local.IsValid():
+		return fmt.Errorf("send to %v: %w; is %v still an address of this host?", to, errno, c.local.Addr())
 	default:
 		return fmt.Errorf("send to %v: %w", to, errno)
 	}
