@@ -69,7 +69,7 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 			return open, context.Cause(ctx)
 		case err != nil && pp.Optional:
 			r.notes = append(r.notes, Finding{Code: "probe_left_out", Severity: Note, Text: fmt.Sprintf("no %s probe: %v", pp.Name, err)})
-		case err != nil && pp.Target != "": // a host that was named is a mistake where it can't be probed
+		case err != nil && !pp.dispensable():
 			return open, fmt.Errorf("probe %s: %w", pp.Name, err)
 		case err != nil:
 			failed = append(failed, fmt.Errorf("probe %s: %w", pp.Name, err))
@@ -88,6 +88,16 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 	}
 	nameSeries(open)
 	return open, nil
+}
+
+// dispensable reports whether others can do without a probe that does not work: one that merely asks what a server has. What a plan names besides, a host,
+// a page or something to look up, is a mistake where it is not there.
+func (p *ProbePlan) dispensable() bool {
+	switch p.Kind {
+	case ICMP, UDP, IRTT, TCPRR, UDPRR:
+		return p.Target == ""
+	}
+	return false
 }
 
 // openUDP opens the better of the kinds of UDP that the server has: irtt, which tells the direction of loss, else netperf's request and response,
