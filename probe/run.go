@@ -85,9 +85,13 @@ type runner struct {
 
 // send runs the schedule.
 func (r *runner) send(ctx context.Context, s Schedule, count uint64) {
+	sleep := r.clock.SleepUntil
+	if p, ok := r.clock.(host.PreciseClock); ok {
+		sleep = p.SleepPrecisely
+	}
 	for n := uint64(0); count == 0 || n < count; n++ {
 		due := s.Due(n)
-		if r.clock.SleepUntil(ctx, due) != nil || ctx.Err() != nil {
+		if sleep(ctx, due) != nil || ctx.Err() != nil {
 			return
 		}
 		now := r.clock.Now()

@@ -30,6 +30,14 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
+// PreciseClock is a Clock that can wait more precisely than by its SleepUntil, at the price of a thread for the last milliseconds. It is for the
+// few who send on a schedule that is itself part of what they say.
+type PreciseClock interface {
+	Clock
+	// SleepPrecisely is SleepUntil, but for ctx: it may end by it some milliseconds later.
+	SleepPrecisely(ctx context.Context, t time.Time) error
+}
+
 // Timer is a pending AfterFunc call.
 type Timer interface {
 	// Stop prevents the call and returns true, or returns false where it has begun or was stopped before.
