@@ -26,16 +26,13 @@ func (r *Result) appLines() []string {
 }
 
 // writeApps prints both.
-func (r *Result) writeApps(table func(head []string, rows [][]string) error, line func(string)) error {
+func (r *Result) writeApps(table func(head []string, rows [][]string), line func(string)) {
 	for _, t := range r.appTables() {
-		if err := table(t[0], t[1:]); err != nil {
-			return err
-		}
+		table(t[0], t[1:])
 	}
 	for _, text := range r.appLines() {
 		line(text)
 	}
-	return nil
 }
 
 // apps refuses figures that lack what belongs to them.

@@ -194,23 +194,18 @@ func (f *Flow) cells() []string {
 func sec(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) }
 
 // writeStreams prints the tables of sums and of streams.
-func (r *Result) writeStreams(table func(head []string, rows [][]string) error, line func(string)) error {
+func (r *Result) writeStreams(table func(head []string, rows [][]string), line func(string)) {
 	if !r.detailed() {
-		return nil
+		return
 	}
-	if err := table(sumColumns(), r.sumRows()); err != nil {
-		return err
-	}
+	table(sumColumns(), r.sumRows())
 	rows, left := r.streamRows()
 	if len(rows) > 0 {
-		if err := table(streamColumns(), rows); err != nil {
-			return err
-		}
+		table(streamColumns(), rows)
 	}
 	if left != "" {
 		line(left)
 	}
-	return nil
 }
 
 // added is how much the median of a series in a load lies above its idle one, for series that have no induced latency of their own; "-" where that is not known.

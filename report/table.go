@@ -9,10 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/olekukonko/tablewriter"
-	"github.com/olekukonko/tablewriter/renderer"
-	"github.com/olekukonko/tablewriter/tw"
-
 	"bufferbloat"
 	"bufferbloat/load"
 	"bufferbloat/report/stat"
@@ -146,20 +142,12 @@ func (r *Result) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, r.summaryLine())
 	r.writeTop(&b, "")
-	if err := grid(&b, columns(), r.rows()); err != nil {
-		return err
-	}
-	table, line := func(head []string, rows [][]string) error { return grid(&b, head, rows) }, func(s string) { fmt.Fprintln(&b, s) }
-	if err := r.writeStreams(table, line); err != nil {
-		return err
-	}
-	if err := r.writeApps(table, line); err != nil {
-		return err
-	}
+	grid(&b, columns(), r.rows())
+	table, line := func(head []string, rows [][]string) { grid(&b, head, rows) }, func(s string) { fmt.Fprintln(&b, s) }
+	r.writeStreams(table, line)
+	r.writeApps(table, line)
 	if len(r.shownOthers()) > 0 {
-		if err := grid(&b, otherColumns(), r.otherRows()); err != nil {
-			return err
-		}
+		grid(&b, otherColumns(), r.otherRows())
 	}
 	for _, f := range r.Findings {
 		fmt.Fprintf(&b, "! %s\n", findingText(f))
@@ -169,23 +157,6 @@ func (r *Result) WriteTable(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// grid draws a table whose first two columns are text and the others numbers.
-func grid(b *strings.Builder, head []string, rows [][]string) error {
-	right := tw.CellAlignment{PerColumn: append([]tw.Align{tw.AlignLeft, tw.AlignLeft}, slices.Repeat([]tw.Align{tw.AlignRight}, len(head)-2)...)}
-	t := tablewriter.NewTable(b,
-		// The library would take the width of ambiguous signs from the environment.
-		tablewriter.WithEastAsian(tw.Off),
-		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{Symbols: tw.NewSymbols(tw.StyleASCII)})),
-		tablewriter.WithHeaderAutoFormat(tw.Off),
-		tablewriter.WithHeaderAutoWrap(tw.WrapNone), tablewriter.WithRowAutoWrap(tw.WrapNone),
-		tablewriter.WithHeaderAlignmentConfig(right), tablewriter.WithRowAlignmentConfig(right))
-	t.Header(head)
-	if err := t.Bulk(rows); err != nil {
-		return err
-	}
-	return t.Render()
 }
 
 // writeTop prints what a reader must know before the table.
@@ -262,18 +233,13 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 		}
 	}
 	table(columns(), r.rows())
-	further := func(head []string, rows [][]string) error {
+	further := func(head []string, rows [][]string) {
 		b.WriteByte('\n')
 		table(head, rows)
-		return nil
 	}
 	line := func(s string) { fmt.Fprintf(&b, "\n%s\n", markdown(s)) }
-	if err := r.writeStreams(further, line); err != nil {
-		return err
-	}
-	if err := r.writeApps(further, line); err != nil {
-		return err
-	}
+	r.writeStreams(further, line)
+	r.writeApps(further, line)
 	if len(r.shownOthers()) > 0 {
 		b.WriteByte('\n')
 		table(otherColumns(), r.otherRows())
