@@ -18,7 +18,6 @@ package icmp
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -28,6 +27,7 @@ import (
 	"time"
 
 	"bufferbloat/internal/host"
+	"bufferbloat/internal/nonce"
 	"bufferbloat/probe"
 )
 
@@ -106,7 +106,7 @@ func Dial(ctx context.Context, network host.Network, target netip.Addr, o probe.
 		return nil, fmt.Errorf("probe with ICMP: %w", err)
 	}
 	var random [10]byte
-	rand.Read(random[:]) // never fails, crypto/rand says
+	nonce.Fill(random[:])
 	t := &Transport{conn: conn, to: netip.AddrPortFrom(target, 0), token: binary.BigEndian.Uint64(random[2:])}
 	t.request, t.reply = types(host.FamilyOf(target))
 	var given bool

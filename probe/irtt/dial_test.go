@@ -11,6 +11,7 @@ import (
 
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/irtt"
+	"bufferbloat/internal/wire/irtt/hmacmd5"
 	"bufferbloat/probe"
 )
 
@@ -137,7 +138,7 @@ func TestAnUnreachableHostIsWaitedForAndNamed(t *testing.T) {
 
 func TestInvalidAnswersAreIgnoredAndReported(t *testing.T) {
 	signed := func(b []byte, key string) []byte {
-		wire.NewAuthenticator([]byte(key)).Sign(b)
+		wire.NewAuthenticator(hmacmd5.New([]byte(key))).Sign(b)
 		return b
 	}
 	reply := wire.Open{Flags: wire.FlagOpen | wire.FlagReply, Token: testToken, Params: wire.Params{Version: 1}}
@@ -162,7 +163,7 @@ func TestInvalidAnswersAreIgnoredAndReported(t *testing.T) {
 		t.Run(c.claim, func(t *testing.T) {
 			inFakeTime(t, func(t *testing.T, client *fakeHost) {
 				client.net.answer(t, func([]byte) [][]byte { return [][]byte{c.b} })
-				_, err := Dial(t.Context(), client, serverAt, probe.Options{}, Options{HMACKey: []byte(c.key)})
+				_, err := Dial(t.Context(), client, serverAt, probe.Options{}, Options{HMAC: hmacmd5.New([]byte(c.key))})
 				if !errors.Is(err, ErrNoAnswer) {
 					t.Fatalf("%v, want %v", err, ErrNoAnswer)
 				}

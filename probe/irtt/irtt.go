@@ -15,6 +15,7 @@ package irtt
 import (
 	"errors"
 	"fmt"
+	"hash"
 	"slices"
 	"time"
 
@@ -32,9 +33,9 @@ const maxLength = 65535 - 20 - 8 // payload of the longest UDP datagram over IPv
 
 // Options are what irtt has beyond probe.Options. The zero value is useful.
 type Options struct {
-	// HMACKey is the key that the server was started with; empty for none. irtt's own option takes a key that begins with 0x as hexadecimal
-	// digits, see ParseKey.
-	HMACKey []byte
+	// HMAC makes the hash with the key that the server was started with, as package hmacmd5 does; nil for none. irtt's own option takes a key that
+	// begins with 0x as hexadecimal digits, see ParseKey.
+	HMAC func() hash.Hash
 	// Length is the UDP payload of each request and reply in bytes, less than the protocol's own fields need means just those: 60, or 76 with a
 	// key. More than MaxSafeLength may not pass the path.
 	Length int

@@ -12,6 +12,7 @@ import (
 
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/irtt"
+	"bufferbloat/internal/wire/irtt/hmacmd5"
 	"bufferbloat/probe"
 	"bufferbloat/servers/irtt"
 )
@@ -244,7 +245,7 @@ func TestDelaysAreExact(t *testing.T) {
 		{"clocks that agree", 0, Options{}},
 		{"a server's clock behind gives a negative delay up", -250 * time.Millisecond, Options{}},
 		{"a server's clock a year ahead", 365 * 24 * time.Hour, Options{}},
-		{"with a key", 0, Options{HMACKey: []byte("swordfish")}},
+		{"with a key", 0, Options{HMAC: hmacmd5.New([]byte("swordfish"))}},
 		{"a long probe", 0, Options{Length: MaxSafeLength}},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
@@ -255,7 +256,7 @@ func TestDelaysAreExact(t *testing.T) {
 					}
 					return []time.Duration{3 * pathDelay}
 				}
-				client.net.serve(t, irtt.Options{HMACKey: c.o.HMACKey}, c.ahead)
+				client.net.serve(t, irtt.Options{HMAC: c.o.HMAC}, c.ahead)
 				samples, tally := series(t, client, c.o, 20)
 				for _, s := range samples {
 					if s.Outcome != probe.Received || s.RTT != 4*pathDelay || !s.HasOneWay || s.Up != pathDelay+c.ahead ||
@@ -276,7 +277,7 @@ func TestDelaysAreExact(t *testing.T) {
 func checkSizes(t *testing.T, n *fakeNet, o Options) {
 	t.Helper()
 	want, closes := max(o.Length, 60), 0
-	if len(o.HMACKey) > 0 {
+	if o.HMAC != nil {
 		want = max(o.Length, 76)
 	}
 	for _, p := range n.log() {

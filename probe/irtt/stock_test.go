@@ -16,6 +16,8 @@ import (
 	"bufferbloat/internal/host"
 	"bufferbloat/probe"
 	"bufferbloat/servers/irtt"
+
+	"bufferbloat/internal/wire/irtt/hmacmd5"
 )
 
 // stockServer starts the irtt program as a server on a loopback port of its own, until the test's end.
@@ -101,7 +103,7 @@ func TestRealServersAnswerEveryProbe(t *testing.T) {
 	}{
 		{claim: "stock", address: "127.0.0.1", oneWay: true},
 		{claim: "stock, IPv6", address: "::1", oneWay: true},
-		{claim: "stock with a key", address: "127.0.0.1", server: []string{"--hmac=swordfish"}, o: Options{HMACKey: []byte("swordfish")}, oneWay: true},
+		{claim: "stock with a key", address: "127.0.0.1", server: []string{"--hmac=swordfish"}, o: Options{HMAC: hmacmd5.New([]byte("swordfish"))}, oneWay: true},
 		{claim: "stock, long and marked", address: "127.0.0.1", o: Options{Length: 172}, dscp: 46, oneWay: true},
 		{claim: "stock that gives one stamp", address: "127.0.0.1", server: []string{"--tstamp=single"}, oneWay: true,
 			warning: "the irtt server gives only one time stamp per probe: RTT includes its own processing time"},
@@ -111,8 +113,8 @@ func TestRealServersAnswerEveryProbe(t *testing.T) {
 			warning: "the irtt server ends the session after 10s"},
 		{claim: "ours", address: "127.0.0.1", ours: true, o: Options{Duration: time.Minute}, oneWay: true},
 		{claim: "ours, IPv6", address: "::1", ours: true, o: Options{Duration: time.Minute}, oneWay: true},
-		{claim: "ours with a key", address: "127.0.0.1", ours: true, options: irtt.Options{HMACKey: []byte("swordfish")},
-			o: Options{HMACKey: []byte("swordfish"), Duration: time.Minute}, oneWay: true},
+		{claim: "ours with a key", address: "127.0.0.1", ours: true, options: irtt.Options{HMAC: hmacmd5.New([]byte("swordfish"))},
+			o: Options{HMAC: hmacmd5.New([]byte("swordfish")), Duration: time.Minute}, oneWay: true},
 		{claim: "ours, long and marked", address: "127.0.0.1", ours: true, o: Options{Length: MaxSafeLength, Duration: time.Minute}, dscp: 46, oneWay: true},
 		{claim: "ours, marked, IPv6", address: "::1", ours: true, o: Options{Duration: time.Minute}, dscp: 46, oneWay: true},
 	} {
@@ -174,7 +176,7 @@ func checkReal(t *testing.T, tr *Transport, po probe.Options, oneWay bool) {
 func TestRealServersThatDoNotServe(t *testing.T) {
 	impatient := Options{Opens: []time.Duration{0}, OpenWait: 300 * time.Millisecond}
 	keyed := impatient
-	keyed.HMACKey = []byte("wrong")
+	keyed.HMAC = hmacmd5.New([]byte("wrong"))
 	for _, c := range []struct {
 		claim  string
 		server []string

@@ -63,7 +63,7 @@ const (
 
 func newTransport(conn host.PacketConn, target netip.AddrPort, po probe.Options, o Options, asked wire.Params) *Transport {
 	t := &Transport{conn: conn, target: target, sending: noSeq, ledger: newLedger()}
-	t.signer, t.checker = wire.NewAuthenticator(o.HMACKey), wire.NewAuthenticator(o.HMACKey)
+	t.signer, t.checker = wire.NewAuthenticator(o.HMAC), wire.NewAuthenticator(o.HMAC)
 	if t.signer != nil {
 		t.hmac = wire.FlagHMAC
 	}

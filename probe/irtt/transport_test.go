@@ -14,6 +14,7 @@ import (
 
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/irtt"
+	"bufferbloat/internal/wire/irtt/hmacmd5"
 	"bufferbloat/probe"
 )
 
@@ -36,7 +37,7 @@ var grantAll = wire.Params{Version: 1, Duration: wire.Endless, Interval: 100 * t
 // session returns a Transport in the middle of a session with these parameters.
 func session(conn host.PacketConn, granted wire.Params, key string) *Transport {
 	po, _ := probe.Options{}.WithDefaults()
-	t := newTransport(conn, serverAt, po, Options{HMACKey: []byte(key)}, grantAll)
+	t := newTransport(conn, serverAt, po, Options{HMAC: hmacmd5.New([]byte(key))}, grantAll)
 	t.begin(grantAll, wire.Open{Token: testToken, Params: granted})
 	return t
 }
@@ -341,7 +342,7 @@ func FuzzHear(f *testing.F) {
 			}
 			e, _, err := wire.ParseEcho(b, tr.fields)
 			if err != nil || e.Token != testToken || len(b) < tr.size || r.Seq != uint64(e.Seq) || r.Seq >= sent ||
-				signed != wire.NewAuthenticator([]byte("swordfish")).Verify(b) {
+				signed != wire.NewAuthenticator(hmacmd5.New([]byte("swordfish"))).Verify(b) {
 				t.Errorf("%x is taken for an answer: %+v, %v", b, r, err)
 			}
 			for _, v := range r.Verdicts {

@@ -12,7 +12,6 @@ package timestamp
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"bufferbloat/internal/host"
+	"bufferbloat/internal/nonce"
 	"bufferbloat/probe"
 )
 
@@ -75,9 +75,7 @@ func Dial(ctx context.Context, h host.Host, target netip.Addr, o probe.Options) 
 	t := &Transport{conn: conn, to: netip.AddrPortFrom(target, 0), now: h.Now}
 	var given bool
 	if t.id, given = conn.Identifier(); !given {
-		var random [2]byte
-		rand.Read(random[:]) // never fails, crypto/rand says
-		t.id = binary.BigEndian.Uint16(random[:])
+		t.id = nonce.Uint16()
 	}
 	n := 64
 	for time.Duration(n)*o.Interval <= probe.Patience {

@@ -8,9 +8,9 @@ package irtt
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net"
 	"net/netip"
@@ -19,6 +19,7 @@ import (
 
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
+	"bufferbloat/internal/nonce"
 	wire "bufferbloat/internal/wire/irtt"
 )
 
@@ -28,9 +29,9 @@ const DefaultPort = wire.Port
 // Options are a server's limits and settings. The zero value serves a lab or a public place with care. Clients are told of the limits
 // on what they ask for; a request beyond the others is not answered.
 type Options struct {
-	HMACKey     []byte        // what every datagram must be signed with; empty for none
-	MaxDuration time.Duration // of a session; 0 means 1 h
-	MinInterval time.Duration // between a session's echo requests; 0 means 10 ms
+	HMAC        func() hash.Hash // what every datagram must be signed by, as of package hmacmd5; nil for none
+	MaxDuration time.Duration    // of a session; 0 means 1 h
+	MinInterval time.Duration    // between a session's echo requests; 0 means 10 ms
 	// Burst is how many echo requests may come at once before MinInterval holds. A path that stood still lets loose what was sent meanwhile,
 	// and what is not answered then looks lost on its way. 0 means 100, a second's worth at the default MinInterval.
 	Burst          int
@@ -39,7 +40,7 @@ type Options struct {
 	OpensPerSecond int           // open requests answered, of all clients together; 0 means 50
 	Timeout        time.Duration // without an echo request, after which a session is forgotten; 0 means 60 s
 	NoDSCP         bool          // replies carry no mark, and clients are told so
-	// Random is where tokens come from; nil means crypto/rand. Whoever can guess a token can, from the address that it belongs to, take
+	// Random is where tokens come from; nil means the system. Whoever can guess a token can, from the address that it belongs to, take
 	// over the session.
 	Random io.Reader
 	// Log is told of sessions and of what was ignored, one line each, at most 10 a second. It is called from one goroutine at a time and should
@@ -59,7 +60,7 @@ func (o Options) withDefaults() (Options, error) {
 	def(&o.OpensPerSecond, 50)
 	def(&o.Timeout, time.Minute)
 	if o.Random == nil {
-		o.Random = rand.Reader
+		o.Random = nonce.Reader
 	}
 	switch {
 	case o.MaxDuration < 0:

@@ -59,7 +59,7 @@ func newService(clock host.Clock, o Options) (*service, error) {
 		clock:    clock,
 		o:        o,
 		origin:   now.Add(-time.Second), // keeps the stamps of what came in before this moment positive
-		auth:     wire.NewAuthenticator(o.HMACKey),
+		auth:     wire.NewAuthenticator(o.HMAC),
 		sessions: make(map[wire.Token]*session),
 		unproven: make(map[netip.AddrPort]*session),
 		opens:    newBucket(float64(o.OpensPerSecond)),

@@ -17,6 +17,7 @@ import (
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/irtt"
+	"bufferbloat/internal/wire/irtt/hmacmd5"
 )
 
 var (
@@ -51,7 +52,7 @@ func newBench(t testing.TB, o Options) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{t, clock, v, wire.NewAuthenticator(o.HMACKey)}
+	return &bench{t, clock, v, wire.NewAuthenticator(o.HMAC)}
 }
 
 func (b *bench) pass(d time.Duration) { b.clock.now = b.clock.now.Add(d) }
@@ -225,7 +226,7 @@ func TestWhatFailsACheckIsNotAnswered(t *testing.T) {
 		{"nothing", "", func(*bench, wire.Open) []byte { return nil }, client},
 		{"an HMAC that is not wanted", "", func(b *bench, o wire.Open) []byte {
 			d := wire.Open{Flags: wire.FlagOpen | wire.FlagHMAC, Params: asked}.AppendTo(nil)
-			wire.NewAuthenticator([]byte("swordfish")).Sign(d)
+			wire.NewAuthenticator(hmacmd5.New([]byte("swordfish"))).Sign(d)
 			return d
 		}, client},
 		{"an open request without its HMAC", "swordfish", func(*bench, wire.Open) []byte {
@@ -250,7 +251,7 @@ func TestWhatFailsACheckIsNotAnswered(t *testing.T) {
 		{"an echo request above the greatest length", "", func(b *bench, o wire.Open) []byte { return append(b.request(o, 0), make([]byte, 1472)...) }, client},
 		{"the sequence number that is none", "", func(b *bench, o wire.Open) []byte { return b.request(o, 1<<32-1) }, client},
 	} {
-		b := newBench(t, Options{HMACKey: []byte(c.key)})
+		b := newBench(t, Options{HMAC: hmacmd5.New([]byte(c.key))})
 		o := b.mustOpen(client, asked)
 		if reply, _ := b.ask(c.from, c.make(b, o)); reply != nil {
 			t.Errorf("%s is answered: %x", c.claim, reply)
@@ -583,7 +584,7 @@ func TestCapturedClientsGetWhatTheStockServerSaid(t *testing.T) {
 		}
 		o := Options{}
 		if strings.Contains(name, "hmac") {
-			o.HMACKey = []byte("swordfish")
+			o.HMAC = hmacmd5.New([]byte("swordfish"))
 		}
 		var answers [][]byte // the stock server's
 		var requests [][]byte
@@ -644,7 +645,7 @@ func compareAnswers(t *testing.T, name string, got, want [][]byte, p wire.Params
 
 func TestEchoesAllocateNothing(t *testing.T) {
 	for _, c := range []struct{ key, fill string }{{"", ""}, {"swordfish", ""}, {"", "rand"}} {
-		b := newBench(t, Options{HMACKey: []byte(c.key), Log: func(string) {}})
+		b := newBench(t, Options{HMAC: hmacmd5.New([]byte(c.key)), Log: func(string) {}})
 		p := asked
 		p.Length, p.Fill, p.Duration = 172, c.fill, time.Hour
 		o := b.mustOpen(client, p)
@@ -702,7 +703,7 @@ func FuzzHandle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, own, signed bool, datagram []byte) {
 		o := Options{Random: sevens{}}
 		if signed {
-			o.HMACKey = []byte("swordfish")
+			o.HMAC = hmacmd5.New([]byte("swordfish"))
 		}
 		b := newBench(t, o)
 		b.mustOpen(client, asked)

@@ -16,6 +16,7 @@ import (
 	"bufferbloat/internal/facility"
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/irtt"
+	"bufferbloat/internal/wire/irtt/hmacmd5"
 )
 
 // serving runs a server on the kernel's loopback until the test's end and returns where.
@@ -99,8 +100,8 @@ func TestStockClientsGetEveryReply(t *testing.T) {
 	}{
 		{claim: "by default", address: "127.0.0.1", bytes: 60},
 		{claim: "IPv6", address: "::1", bytes: 60},
-		{claim: "with a key", address: "127.0.0.1", o: Options{HMACKey: []byte("swordfish")}, args: "--hmac=swordfish", bytes: 76},
-		{claim: "with a key in digits", address: "127.0.0.1", o: Options{HMACKey: []byte{0, 255}}, args: "--hmac=0x00ff", bytes: 76},
+		{claim: "with a key", address: "127.0.0.1", o: Options{HMAC: hmacmd5.New([]byte("swordfish"))}, args: "--hmac=swordfish", bytes: 76},
+		{claim: "with a key in digits", address: "127.0.0.1", o: Options{HMAC: hmacmd5.New([]byte{0, 255})}, args: "--hmac=0x00ff", bytes: 76},
 		{claim: "VoIP's length", address: "127.0.0.1", args: "-l 172", bytes: 172},
 		{claim: "an Ethernet frame's length", address: "127.0.0.1", args: "-l 1472", bytes: 1472},
 		{claim: "random payload", address: "127.0.0.1", args: "-l 172 --fill=rand", bytes: 172},
@@ -156,9 +157,9 @@ func TestStockClientsThatGetNothing(t *testing.T) {
 		want  string // in the standard error; "" for success
 	}{
 		{"no test is what was wanted", Options{}, "-n -Q", ""},
-		{"no test, with a key", Options{HMACKey: []byte("swordfish")}, "-n -Q --hmac=swordfish", ""},
-		{"another key", Options{HMACKey: []byte("swordfish")}, "-n -Q --hmac=wrong --timeouts=200ms", "no reply from server"},
-		{"no key", Options{HMACKey: []byte("swordfish")}, "-n -Q --timeouts=200ms", "no reply from server"},
+		{"no test, with a key", Options{HMAC: hmacmd5.New([]byte("swordfish"))}, "-n -Q --hmac=swordfish", ""},
+		{"another key", Options{HMAC: hmacmd5.New([]byte("swordfish"))}, "-n -Q --hmac=wrong --timeouts=200ms", "no reply from server"},
+		{"no key", Options{HMAC: hmacmd5.New([]byte("swordfish"))}, "-n -Q --timeouts=200ms", "no reply from server"},
 		{"a key that is not wanted", Options{}, "-n -Q --hmac=swordfish --timeouts=200ms", "no reply from server"},
 		{"a restriction that a strict client does not take", Options{MinInterval: time.Second}, "-Q -i 10ms", "server increased interval from 10ms to 1s"},
 	} {
@@ -175,7 +176,7 @@ func TestStockClientsThatGetNothing(t *testing.T) {
 
 // TestAnswersComeFromTheAddressAsked: the client's socket is connected to it and hears no other.
 func TestAnswersComeFromTheAddressAsked(t *testing.T) {
-	at := serving(t, "0.0.0.0", Options{HMACKey: []byte("swordfish")})
+	at := serving(t, "0.0.0.0", Options{HMAC: hmacmd5.New([]byte("swordfish"))})
 	asked := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), at.Port())
 	_, stderr, err := stockClient(t, "-Q", "-n", "--hmac=swordfish", "--timeouts=2s", "--local=127.0.0.1:0", asked.String())
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"bufferbloat/internal/wire/irtt/hmacmd5"
 )
 
 // datagram is one line of a capture.
@@ -114,7 +116,7 @@ func recode(d datagram, fields map[Token]Fields) ([]byte, error) {
 }
 
 func TestCapturedHMACsVerifyAndOthersDoNot(t *testing.T) {
-	right, all := NewAuthenticator([]byte("swordfish")), captures(t)
+	right, all := NewAuthenticator(hmacmd5.New([]byte("swordfish"))), captures(t)
 	verified := 0
 	for _, name := range []string{"session-hmac-0.9.0", "session-hmac-0.9.2"} {
 		for i, d := range all[name] {
@@ -141,7 +143,7 @@ func TestCapturedHMACsVerifyAndOthersDoNot(t *testing.T) {
 		if right.Verify(d.payload) {
 			t.Errorf("wrong-hmac-0.9.0, datagram %d: another key's HMAC verifies", i)
 		}
-		if !NewAuthenticator([]byte("wrong")).Verify(d.payload) {
+		if !NewAuthenticator(hmacmd5.New([]byte("wrong"))).Verify(d.payload) {
 			t.Errorf("wrong-hmac-0.9.0, datagram %d: its own key does not verify it", i)
 		}
 	}

@@ -1,8 +1,7 @@
 package irtt
 
 import (
-	"crypto/hmac"
-	"crypto/md5"
+	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
 	"hash"
@@ -13,15 +12,15 @@ import (
 // concurrent use.
 type Authenticator struct {
 	mac hash.Hash
-	sum [md5.Size]byte
+	sum [hmacSize]byte
 }
 
-// NewAuthenticator returns an Authenticator for a key, or nil for an empty one.
-func NewAuthenticator(key []byte) *Authenticator {
-	if len(key) == 0 {
+// NewAuthenticator returns an Authenticator by the keyed hash that mac makes, of 16 bytes, as those of package hmacmd5 do; or nil for nil.
+func NewAuthenticator(mac func() hash.Hash) *Authenticator {
+	if mac == nil {
 		return nil
 	}
-	return &Authenticator{mac: hmac.New(md5.New, key)}
+	return &Authenticator{mac: mac()}
 }
 
 // Sign fills in the HMAC of a datagram that has FlagHMAC and is at least HeaderSize(FlagHMAC) bytes long.
@@ -35,7 +34,7 @@ func (a *Authenticator) Verify(datagram []byte) bool {
 	if err != nil || f&FlagHMAC == 0 {
 		return false
 	}
-	return hmac.Equal(datagram[hmacOffset:hmacOffset+hmacSize], a.compute(datagram))
+	return subtle.ConstantTimeCompare(datagram[hmacOffset:hmacOffset+hmacSize], a.compute(datagram)) == 1
 }
 
 // compute returns the HMAC over the datagram with the HMAC's own place zero, valid until the next call.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"bufferbloat/internal/wire/irtt/hmacmd5"
 )
 
 func unhex(t testing.TB, s string) []byte {
@@ -218,7 +220,7 @@ func TestKeys(t *testing.T) {
 	if _, err := ParseKey("0xabc"); err == nil {
 		t.Error("an odd number of digits is taken for a key")
 	}
-	if NewAuthenticator(nil) != nil {
+	if NewAuthenticator(hmacmd5.New(nil)) != nil {
 		t.Error("no key gives an Authenticator")
 	}
 }
@@ -226,7 +228,7 @@ func TestKeys(t *testing.T) {
 func TestEchoesAllocateNothing(t *testing.T) {
 	e := Echo{Flags: FlagReply | FlagHMAC, Token: 1, Seq: 2, Count: 3, Window: 4, Receive: Time{5, 6}, Send: Time{7, 8}}
 	buf := make([]byte, 0, 76)
-	a := NewAuthenticator([]byte("swordfish"))
+	a := NewAuthenticator(hmacmd5.New([]byte("swordfish")))
 	a.Sign(e.AppendTo(buf, allFields)) // the first computation allocates
 	n := testing.AllocsPerRun(100, func() {
 		b := e.AppendTo(buf, allFields)
@@ -248,7 +250,7 @@ func BenchmarkEcho(b *testing.B) {
 			name, flags = "signed", FlagReply|FlagHMAC
 		}
 		b.Run(name, func(b *testing.B) {
-			e, buf, a := Echo{Flags: flags, Token: 1, Seq: 2}, make([]byte, 0, 76), NewAuthenticator([]byte("swordfish"))
+			e, buf, a := Echo{Flags: flags, Token: 1, Seq: 2}, make([]byte, 0, 76), NewAuthenticator(hmacmd5.New([]byte("swordfish")))
 			b.ReportAllocs()
 			for b.Loop() {
 				d := e.AppendTo(buf, allFields)
