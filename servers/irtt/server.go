@@ -1,7 +1,8 @@
 // Package irtt is a server of the irtt protocol, for irtt clients and for our own probes.
 //
 // It answers no datagram that failed a check, no reply (so two servers cannot keep each other busy), and no echo request that is
-// shorter than its answer. An open request is answered to an address that has not proved to be the sender's own: with one datagram,
+// shorter than its answer. A client, which is an address and a port, has one session: with the first echo request of another its earlier ones are
+// forgotten. An open request is answered to an address that has not proved to be the sender's own: with one datagram,
 // which is longer than the request by the 8 bytes of the token, as with the stock server, and by up to 4 more where a raised
 // interval takes more bytes; what would be longer is not answered.
 package irtt
@@ -34,12 +35,14 @@ type Options struct {
 	MinInterval time.Duration    // between a session's echo requests; 0 means 10 ms
 	// Burst is how many echo requests may come at once before MinInterval holds. A path that stood still lets loose what was sent meanwhile,
 	// and what is not answered then looks lost on its way. 0 means 100, a second's worth at the default MinInterval.
-	Burst          int
-	MaxLength      int           // of echoes, bytes of UDP payload, at least 76; 0 means 1472, an Ethernet frame's worth over IPv4
-	MaxSessions    int           // at a time; 0 means 1024
-	OpensPerSecond int           // open requests answered, of all clients together; 0 means 50
-	Timeout        time.Duration // without an echo request, after which a session is forgotten; 0 means 60 s
-	NoDSCP         bool          // replies carry no mark, and clients are told so
+	Burst       int
+	MaxLength   int // of echoes, bytes of UDP payload, at least 76; 0 means 1472, an Ethernet frame's worth over IPv4
+	MaxSessions int // at a time; 0 means 1024
+	// MaxSessionsPerAddress is how many of them an IPv4 address may have, or the addresses that share the first 64 bits of an IPv6 one; 0 means 128.
+	MaxSessionsPerAddress int
+	OpensPerSecond        int           // open requests answered, of all clients together; 0 means 50
+	Timeout               time.Duration // without an echo request, after which a session is forgotten; 0 means 60 s
+	NoDSCP                bool          // replies carry no mark, and clients are told so
 	// Random is where tokens come from; nil means the system. Whoever can guess a token can, from the address that it belongs to, take
 	// over the session.
 	Random io.Reader
@@ -57,6 +60,7 @@ func (o Options) withDefaults() (Options, error) {
 	def(&o.Burst, 100)
 	def(&o.MaxLength, 1500-20-8)
 	def(&o.MaxSessions, 1024)
+	def(&o.MaxSessionsPerAddress, 128)
 	def(&o.OpensPerSecond, 50)
 	def(&o.Timeout, time.Minute)
 	if o.Random == nil {
@@ -72,9 +76,9 @@ func (o Options) withDefaults() (Options, error) {
 			o.MinInterval, o.Timeout)
 	case o.MaxLength < minMaxLength || o.MaxLength > 65507:
 		return o, fmt.Errorf("irtt server's greatest length %d: want %d to 65507 bytes", o.MaxLength, minMaxLength)
-	case o.Burst < 1 || o.MaxSessions < 1 || o.OpensPerSecond < 1:
-		return o, fmt.Errorf("irtt server's burst %d, sessions %d, open requests per second %d: want at least 1 each",
-			o.Burst, o.MaxSessions, o.OpensPerSecond)
+	case o.Burst < 1 || o.MaxSessions < 1 || o.MaxSessionsPerAddress < 1 || o.OpensPerSecond < 1:
+		return o, fmt.Errorf("irtt server's burst %d, sessions %d, sessions of an address %d, open requests per second %d: want at least 1 each",
+			o.Burst, o.MaxSessions, o.MaxSessionsPerAddress, o.OpensPerSecond)
 	}
 	return o, nil
 }

@@ -43,6 +43,8 @@ type service struct {
 	auth     *wire.Authenticator
 	sessions map[wire.Token]*session
 	unproven map[netip.AddrPort]*session // those without an echo request, the latest of each client
+	proven   map[netip.AddrPort]*session // those with one, of which a client has one
+	held     map[netip.Addr]int          // how many sessions each address has, see holder
 	opens    bucket
 	swept    time.Time
 	fill     *rand.ChaCha8
@@ -62,6 +64,8 @@ func newService(clock host.Clock, o Options) (*service, error) {
 		auth:     wire.NewAuthenticator(o.HMAC),
 		sessions: make(map[wire.Token]*session),
 		unproven: make(map[netip.AddrPort]*session),
+		proven:   make(map[netip.AddrPort]*session),
+		held:     make(map[netip.Addr]int),
 		opens:    newBucket(float64(o.OpensPerSecond)),
 		swept:    now,
 		fill:     rand.NewChaCha8(seed),
@@ -117,6 +121,9 @@ func (v *service) open(b []byte, d host.Datagram, marks bool, out []byte) []byte
 	case o.Params.Stamps != wire.NoStamps && o.Params.Clock == 0:
 		v.ignore(d, "open request", "it asks for time stamps by no clock")
 		return nil
+	case v.busy(d, o.Params):
+		v.ignore(d, "open request", "its session is going on") // it came twice, and a second answer would end a stock client's test
+		return nil
 	case !v.opens.take(d.At, time.Second/time.Duration(v.o.OpensPerSecond)):
 		v.ignore(d, "open request", "too many of them; raise the limit, or wait")
 		return nil
@@ -152,6 +159,23 @@ func (v *service) restrict(p wire.Params, marks bool) wire.Params {
 	return p
 }
 
+// busy reports whether a client that asks for a session is in the midst of just that one.
+func (v *service) busy(d host.Datagram, asked wire.Params) bool {
+	const least = time.Second
+	s := v.proven[d.From]
+	return s != nil && s.asked == asked && d.At.Sub(s.last) < max(least, 2*asked.Interval)
+}
+
+// holder is the address that a client's sessions are counted for: who has an IPv6 address has, as a rule, all that share its first 64 bits.
+func holder(client netip.AddrPort) netip.Addr {
+	a := client.Addr()
+	if host.FamilyOf(a) == host.IPv4 {
+		return a.Unmap()
+	}
+	p, _ := a.WithZone("").Prefix(64) // fails on bad lengths alone
+	return p.Addr()
+}
+
 // session returns the session that an open request belongs to, or nil if there is none to be had. An open request that comes again before the
 // first echo request belongs to the session that it opened first.
 func (v *service) session(d host.Datagram, asked, granted wire.Params) *session {
@@ -163,6 +187,10 @@ func (v *service) session(d host.Datagram, asked, granted wire.Params) *session 
 		v.ignore(d, "open request", "as many sessions are open as the limit allows")
 		return nil
 	}
+	if v.held[holder(d.From)] >= v.o.MaxSessionsPerAddress {
+		v.ignore(d, "open request", "its address has as many sessions as one may have")
+		return nil
+	}
 	token, err := v.newToken()
 	if err != nil {
 		v.ignore(d, "open request", err.Error())
@@ -170,6 +198,7 @@ func (v *service) session(d host.Datagram, asked, granted wire.Params) *session 
 	}
 	s := newSession(token, d, asked, granted, v.hmac != 0, v.o.Burst)
 	v.sessions[token], v.unproven[d.From] = s, s
+	v.held[holder(d.From)]++
 	if v.log.allow(d.At) {
 		v.log.print(fmt.Sprintf("irtt: %v opened a session: %v every %v, %d bytes, DS byte %#02x",
 			d.From, granted.Duration, granted.Interval, s.size, granted.DS))
@@ -245,6 +274,10 @@ func (v *service) echo(b []byte, d host.Datagram, out []byte) ([]byte, dscp.Code
 		if v.unproven[s.client] == s {
 			delete(v.unproven, s.client)
 		}
+		if earlier := v.proven[s.client]; earlier != nil {
+			v.forget(earlier, d.At, "ended: its client has begun another")
+		}
+		v.proven[s.client] = s
 	}
 	reply := wire.Echo{Flags: wire.FlagReply | v.hmac, Token: s.token, Seq: e.Seq}
 	reply.Window = s.received(e.Seq)
@@ -315,6 +348,12 @@ func (v *service) stale(s *session, now time.Time) bool {
 
 func (v *service) forget(s *session, now time.Time, why string) {
 	delete(v.sessions, s.token)
+	if v.held[holder(s.client)]--; v.held[holder(s.client)] == 0 {
+		delete(v.held, holder(s.client))
+	}
+	if v.proven[s.client] == s {
+		delete(v.proven, s.client)
+	}
 	if v.unproven[s.client] == s {
 		delete(v.unproven, s.client)
 	}

@@ -193,8 +193,41 @@ func TestAnOpenRequestSentAgainGetsTheSameSession(t *testing.T) {
 	if _, ok := b.echo(client, first, 0); !ok {
 		t.Error("the first session does not live any more")
 	}
-	if o := b.mustOpen(client, asked); o.Token == first.Token {
-		t.Error("after the first echo request, an open request got the same session")
+	if o, ok := b.open(client, asked); ok {
+		t.Errorf("in the midst of the session, an open request that came twice is answered with %+v: that ends a stock client's test", o)
+	}
+	b.pass(time.Second)
+	second := b.mustOpen(client, asked)
+	if second.Token == first.Token {
+		t.Error("after the session, an open request got the same one")
+	}
+	if _, ok := b.echo(client, first, 1); !ok {
+		t.Error("an open request, which anybody can forge, ended the session")
+	}
+	if _, ok := b.echo(client, second, 0); !ok {
+		t.Error("the second session does not live")
+	}
+	if _, ok := b.echo(client, first, 2); ok {
+		t.Error("a client has two sessions")
+	}
+}
+
+func TestAnAddressHasSoManySessionsAndNoMore(t *testing.T) {
+	b := newBench(t, Options{MaxSessionsPerAddress: 2})
+	for _, c := range []struct {
+		from string
+		want bool
+	}{
+		{"192.0.2.1:1", true}, {"192.0.2.1:2", true}, {"192.0.2.1:3", false}, {"192.0.2.1:2", true}, {"192.0.2.2:3", true},
+		{"[2001:db8::1]:1", true}, {"[2001:db8::2]:1", true}, {"[2001:db8::3]:1", false}, {"[2001:db8:0:1::1]:1", true},
+	} {
+		if _, ok := b.open(netip.MustParseAddrPort(c.from), asked); ok != c.want {
+			t.Errorf("%s: opened %v, want %v", c.from, ok, c.want)
+		}
+	}
+	b.pass(unprovenTimeout + sweepInterval)
+	if b.mustOpen(netip.MustParseAddrPort("192.0.2.1:4"), asked); len(b.held) != 1 {
+		t.Errorf("addresses with sessions: %v, want the last one alone", b.held)
 	}
 }
 
