@@ -125,7 +125,10 @@ var kinds = []ProbeKind{Auto, ICMP, ICMPTimestamp, UDP, IRTT, TCP, Connect, TLS,
 
 // Limits of a plan.
 const (
-	MinInterval = 10 * time.Millisecond
+	MinInterval = 10 * time.Millisecond // of probes
+	// MinEchoInterval is that of probes of kind ICMP and IRTT. A server may grant no less than MinInterval.
+	MinEchoInterval = time.Millisecond
+
 	MaxInterval = 10 * time.Second
 	MinLoad     = time.Second
 	MaxLength   = time.Hour

@@ -80,6 +80,21 @@ func TestAPlanIsCheckedBeforeAnythingIsSent(t *testing.T) {
 }
 
 // TestAPlanOfOnesOwnIsCheckedToo changes what no option of a speedtest reaches.
+func TestOnlyEchoesMayComeEachMillisecond(t *testing.T) {
+	for kind, want := range map[ProbeKind]time.Duration{ICMP: time.Millisecond, IRTT: time.Millisecond, Auto: 10 * time.Millisecond, TCP: 10 * time.Millisecond} {
+		o := speedtestOptions()
+		o.Probe, o.Interval = kind, want
+		p := Speedtest(o)
+		if err := p.Check(); err != nil {
+			t.Errorf("%v every %v: %v", kind, want, err)
+		}
+		o.Interval = want - 1
+		if p = Speedtest(o); p.Check() == nil {
+			t.Errorf("%v every %v is accepted", kind, o.Interval)
+		}
+	}
+}
+
 func TestAPlanOfOnesOwnIsCheckedToo(t *testing.T) {
 	for _, c := range []struct {
 		name, want string

@@ -193,8 +193,12 @@ func (c *checker) url(what, text string) {
 func (c *checker) probe(pr *ProbePlan) {
 	c.once("probe", pr.Name)
 	what := fmt.Sprintf("probe %q", pr.Name)
-	if pr.Interval < MinInterval || pr.Interval > MaxInterval {
-		c.bad("%s every %v: want %v to %v", what, pr.Interval, MinInterval, MaxInterval)
+	least := MinInterval
+	if pr.Kind == ICMP || pr.Kind == IRTT {
+		least = MinEchoInterval
+	}
+	if pr.Interval < least || pr.Interval > MaxInterval {
+		c.bad("%s every %v: want %v to %v", what, pr.Interval, least, MaxInterval)
 	}
 	if !pr.DSCP.Valid() {
 		c.bad("%s with DSCP %d: want 0 to 63", what, uint8(pr.DSCP))
