@@ -187,7 +187,8 @@ type Flow struct {
 
 	Detail *FlowDetail // nil where another program measured
 
-	end time.Duration // of the time that Rate is over
+	end  time.Duration // of the time that Rate is over
+	kept float64       // bytes after what the load skips, where it skips anything
 }
 
 // CutShort reports whether no flow of g ran to its end, so that its rate is not that of the test that was asked for.

@@ -206,6 +206,9 @@ func (g *Goodput) groups() {
 		for _, name := range order {
 			p := parts[name]
 			p.sum()
+			if g.skipped > 0 {
+				p.keep(g.First, g.Last)
+			}
 			g.Detail.Groups = append(g.Detail.Groups, Group{By: by.name, Name: name, Flowed: p.Flowed, Planned: p.Planned,
 				Goodput: value(int64(p.Rate), p.OK), Fairness: value(p.Fairness, p.HasFairness)})
 		}
@@ -434,19 +437,35 @@ func (g *Goodput) skip(ph *Phase, rec *bufferbloat.Recording) {
 		return
 	}
 	g.skipped = skip
-	g.First, g.Last = from, ph.To
-	g.Rate, g.Bytes = whole, uint64(float64(whole)/8*(ph.To-from).Seconds())
-	g.CountedBy = load.CountedByReads
-	if g.Direction == load.Upload {
-		g.CountedBy = load.CountedByAcks
-	}
 	for i := range g.Flows {
 		f := &g.Flows[i]
 		f.Rate, f.OK = bitrate.Bitrate(0), false
 		for _, c := range flows {
 			if c.Name == f.Name {
 				f.Rate, f.OK = standing([]*bufferbloat.Flow{c}, max(from, f.First), min(ph.To, f.end))
+				f.kept = max(0, bytesAt(c.Points, ph.To)-bytesAt(c.Points, from))
 			}
 		}
+	}
+	g.keep(from, ph.To)
+	g.Rate = whole
+	g.CountedBy = load.CountedByReads
+	if g.Direction == load.Upload {
+		g.CountedBy = load.CountedByAcks
+	}
+}
+
+// keep makes g's figures those of what its flows carried from..to alone.
+func (g *Goodput) keep(from, to time.Duration) {
+	shares := make([]float64, max(g.Planned, len(g.Flows)))
+	var bytes float64
+	for i := range g.Flows {
+		shares[i] = g.Flows[i].kept
+		bytes += shares[i]
+	}
+	g.First, g.Last, g.Bytes = from, to, uint64(bytes)
+	g.Rate, g.OK = rate(g.Bytes, from, to)
+	if len(shares) > 1 {
+		g.Fairness, g.HasFairness = stat.Jain(shares)
 	}
 }

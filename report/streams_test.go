@@ -163,6 +163,18 @@ func TestWhatALoadSkipsIsNotInItsRates(t *testing.T) {
 	if f := g.Flows[0]; f.Rate < 9_900_000 || f.Rate > 10_100_000 {
 		t.Errorf("%s had %v after the boost, want 10 Mbit/s", f.Name, f.Rate)
 	}
+	sums := map[string]int64{}
+	for _, part := range g.Detail.Groups {
+		sums[part.By] += *part.Goodput
+	}
+	for by, sum := range sums {
+		if math.Abs(float64(sum)-float64(g.Rate)) > 1000 {
+			t.Errorf("the parts by %s have %d bit/s together, want the %v of all", by, sum, g.Rate)
+		}
+	}
+	if len(sums) == 0 {
+		t.Error("no parts")
+	}
 }
 
 func TestAPlanWithoutProbesIsMeasuredByItsRates(t *testing.T) {
