@@ -6,6 +6,9 @@
 # make pictures  the pictures of docs/pictures.md, anew
 # make seeds   the tables of docs/lab.md, anew: queues compared on emulated links, in virtual time (takes two minutes)
 # make fuzz    every fuzz target for FUZZTIME
+# make man     manual pages and completions of shells, in bin/share
+# make deb     Debian packages of the program and of the server, in bin/deb; DEB_ARCH=arm64 and the like for other machines (docs/packaging.md)
+# make package-test  installs them into a Debian made for it, as root, and looks at what they do (takes minutes, and a mirror of Debian)
 # make clean
 
 GO       ?= go
@@ -15,7 +18,23 @@ FUZZTIME ?= 10s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || sed -n 's/^## \[\{0,1\}\([0-9][^] ]*\).*/\1/p' CHANGELOG.md | head -n 1)
 LDFLAGS  = -s -w -X main.version=$(or $(VERSION),unreleased)
 
-.PHONY: all test check bench demo pictures seeds fuzz clean
+# The time of what is packaged is that of the commit, and without git that of the changelog.
+SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),$(shell date -r CHANGELOG.md +%s))
+
+# Debian's name of the architecture, and how Go builds for it.
+DEB_ARCH       ?= $(or $(shell dpkg --print-architecture 2>/dev/null),amd64)
+DEB_GO_amd64    = GOARCH=amd64
+DEB_GO_arm64    = GOARCH=arm64
+DEB_GO_armhf    = GOARCH=arm GOARM=7
+DEB_GO_armel    = GOARCH=arm GOARM=5
+DEB_GO_i386     = GOARCH=386
+DEB_GO_mips64el = GOARCH=mips64le
+DEB_GO_ppc64el  = GOARCH=ppc64le
+DEB_GO_riscv64  = GOARCH=riscv64
+DEB_GO_loong64  = GOARCH=loong64
+DEB_GO_s390x    = GOARCH=s390x
+
+.PHONY: all test check bench demo pictures seeds fuzz man deb package-test version clean
 
 # The same commit gives the same bytes: no paths, no time, no C compiler.
 all:
@@ -57,6 +76,36 @@ fuzz:
 		dir=$$(dirname "$$file"); name=$${func#func }; echo "$$dir: $$name"; \
 		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" || exit 1; \
 	done
+
+man: all
+	rm -rf bin/share
+	bin/bloat man --date "$$(date -u -d @$(SOURCE_DATE_EPOCH) +%F 2>/dev/null || date -u -r $(SOURCE_DATE_EPOCH) +%F)" bin/share/man
+	mkdir -p bin/share/completions
+	bin/bloat completion bash >bin/share/completions/bloat.bash
+	bin/bloat completion zsh >bin/share/completions/_bloat
+	bin/bloat completion fish >bin/share/completions/bloat.fish
+	bin/bloat completion powershell >bin/share/completions/bloat.ps1
+
+deb: man
+	@test -n "$(DEB_GO_$(DEB_ARCH))" || { echo "no build for Debian's architecture $(DEB_ARCH) is known"; exit 1; }
+	mkdir -p bin/deb
+	CGO_ENABLED=0 GOOS=linux $(DEB_GO_$(DEB_ARCH)) $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/deb/bloat-$(DEB_ARCH) ./cmd/bloat
+	GO=$(GO) packaging/notices bin/deb/bloat-$(DEB_ARCH) >bin/deb/notices
+	packaging/debian/build $(DEB_ARCH) '$(or $(VERSION),unreleased)' $(SOURCE_DATE_EPOCH) bin/deb/bloat-$(DEB_ARCH) bin/share bin/deb/notices bin/deb
+	rm bin/deb/bloat-$(DEB_ARCH) bin/deb/notices
+
+# Built a second time, the packages must be the same to the bit.
+package-test:
+	rm -rf bin/deb
+	$(MAKE) deb VERSION='$(or $(VERSION),unreleased)'
+	cd bin/deb && sha256sum *.deb >sums
+	$(MAKE) deb VERSION='$(or $(VERSION),unreleased)'
+	cd bin/deb && sha256sum --check sums
+	VERSION='$(or $(VERSION),unreleased)' packaging/debian/check bin/deb
+
+# What the packages of other systems ask for.
+version:
+	@echo '$(or $(VERSION),unreleased)'
 
 clean:
 	rm -rf bin

@@ -36,6 +36,7 @@ var rules = []rule{
 	// A plan's file is made of the words of a plan.
 	{"planfile", []string{".", "load", "internal/..."}},
 	{"internal", nil},
+	{"packaging", nil},
 	{"cmd", []string{".", "load/...", "probe/...", "report/...", "servers/...", "watch/...", "batch", "planfile", "protocols", "internal/..."}},
 }
 
