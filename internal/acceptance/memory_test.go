@@ -28,7 +28,7 @@ const (
 
 func TestTheProgramsMemoryHasBounds(t *testing.T) {
 	t.Parallel()
-	short := 3 * time.Second
+	short := 2 * time.Second
 	few, many := memoryOf(t, 10, short), memoryOf(t, 70, short)
 	rows := []memory{few, many}
 	if os.Getenv(memoryVariable) != "" {
