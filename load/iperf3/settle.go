@@ -262,8 +262,9 @@ func (s *settling) sentDatagrams() {
 	if w.HasOmitted {
 		packets, lost = packets-w.OmittedPackets, lost-w.OmittedErrors
 	}
-	if packets < 0 || lost < 0 || lost > packets || uint64(packets) > sent.Sent {
-		s.warn("the server says that it missed %d of %d datagrams, and %d were sent: its figure is not used", lost, packets, d.Sent)
+	if packets < 0 || lost < 0 || lost > packets || uint64(packets) > sent.Sent || w.Bytes > sent.Sent*uint64(s.o.Size) {
+		s.warn("the server says that it received %d bytes and missed %d of %d datagrams, and %d of %d bytes were sent: its figure is not used",
+			w.Bytes, lost, packets, d.Sent, s.o.Size)
 		return
 	}
 	if s.o.Omit > 0 && !w.HasOmitted {
