@@ -122,7 +122,8 @@ func (x *Exchange) sendStream(seq uint64) (time.Time, error) {
 	at := x.client.Host.Now()
 	_ = x.conn.SetWriteDeadline(at.Add(x.o.Timeout))
 	if _, err := x.conn.Write(x.request); err != nil {
-		return time.Time{}, err // what is left of the stream is of no use any more
+		_ = x.conn.Close() // a response to what did go out would be taken for one to a later request
+		return time.Time{}, err
 	}
 	return at, nil
 }

@@ -335,6 +335,36 @@ func TestAnExchangeOverOneConnectionAnswersInOrder(t *testing.T) {
 	})
 }
 
+func TestAnExchangeIsOverOnceARequestDidNotGoOutWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := fast()
+		over := make(chan struct{})
+		at := play(t, h, responder(t, "omni-tcp-rr.s2c", func(l net.Listener, _ wire.Request) int {
+			conn, err := l.Accept()
+			if err != nil {
+				return 0
+			}
+			defer conn.Close()
+			<-over
+			return 0
+		}))
+		defer close(over)
+		o := TransactionOptions{Kind: TCPRR, Length: time.Minute, RequestSize: 16 << 20, Timeout: time.Second}
+		x, err := (&Client{Host: h, Addr: at}).OpenExchange(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		if _, err := x.Send(0); err == nil {
+			t.Fatal("16 MiB went out to who does not read")
+		}
+		_ = x.Wake(h.Now().Add(time.Second))
+		if a, err := x.Receive(); err == nil || pumpDeadline(err) {
+			t.Errorf("got %+v, %v; want the end of the connection", a, err)
+		}
+	})
+}
+
 func TestWhatTheServerIsCanBeAskedOnTheConnectionOfTheTest(t *testing.T) {
 	for captured, c := range map[string]struct {
 		skip   int
