@@ -49,6 +49,7 @@ func (r *Result) derive(rec *bufferbloat.Recording) {
 type adder func(code string, severity bufferbloat.Severity, phase, format string, args ...any)
 
 func (r *Result) deriveSeries(add adder) {
+	r.deriveClocks(add)
 	if len(r.Series) == 0 && r.Source == nil && len(r.Plan.Probes) > 0 {
 		add("no_probes", bufferbloat.Voids, "", "no probe ran, so there is no latency")
 	}

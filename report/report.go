@@ -43,6 +43,7 @@ type Result struct {
 	RRUL       []RRULScore // one for each load phase of an RRUL workload
 	Hops       []Hop       // for each load phase, the routers that were probed and the server, nearest first
 	Directions []Direction // for each load phase, the series that tell the directions apart
+	Clocks     []Clocks    // of each series with one-way delays: how the two hosts' clocks compare
 	Grades     []Grade     // by the schemes that the program asked for; New gives none
 	Findings   []bufferbloat.Finding
 	// Improved compares the run with an earlier one; nil where the program did not ask for it.
@@ -246,6 +247,7 @@ func New(rec *bufferbloat.Recording) *Result {
 	others.Wait()
 	r.induce(src)
 	r.PageScores, r.Hops, r.Directions = r.pageScores(rec), r.hops(rec), r.directions(rec)
+	r.Clocks = clocks(rec)
 	r.RRUL = r.rrulScores()
 	r.derive(rec)
 	return r
