@@ -521,6 +521,10 @@ func (r *running) account() {
 		r.tls.Busy += s.busy()
 		r.tls.Version, r.tls.Cipher = versionAndCipher(s)
 	}
+	if info, ok := r.TCPInfo(); ok && r.o.Direction == load.Upload {
+		r.out.Retransmits += info.Retransmits
+		r.out.HasRetransmits, r.out.CongestionControl = info.HasRetransmits, info.CongestionControl
+	}
 }
 
 // finish makes the result.
@@ -531,9 +535,6 @@ func (r *running) finish(ctx context.Context, err error) error {
 	}
 	if r.link != nil {
 		r.account()
-		if info, ok := r.TCPInfo(); ok && r.o.Direction == load.Upload {
-			r.out.Retransmits, r.out.HasRetransmits, r.out.CongestionControl = info.Retransmits, info.HasRetransmits, info.CongestionControl
-		}
 	}
 	if r.tls.Version != "" {
 		r.out.TLS = &r.tls
