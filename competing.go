@@ -68,6 +68,9 @@ func (r *Recording) ownBytes(ph *Phase, d load.Direction) (bytes float64, ok boo
 			bytes += n * ownACKs
 			continue
 		}
+		if d == load.Upload {
+			n += f.bytesAt(ph.To+maxDrain) - f.bytesAt(ph.To) // it has left this host and waits in a queue on the way
+		}
 		bytes += n*ownOverhead + float64(f.Result.Retransmits)*ownSegment
 	}
 	for i := range r.Probes {

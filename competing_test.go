@@ -74,6 +74,34 @@ func TestTrafficThatIsNotTheRunsIsFound(t *testing.T) {
 	}
 }
 
+func TestWhatWaitsInAQueueOnTheWayIsTheRunsOwn(t *testing.T) {
+	const payload = 2.5e6 // bytes a second that arrive; in the window of 9 s a queue fills with 3 s of them, which arrive after it
+	r := &Recording{
+		Plan:   Plan{Phases: []PhasePlan{{Name: "upload", Flows: []FlowPlan{{Name: "upload 1", Direction: load.Upload}}}}},
+		Phases: []Phase{{Name: "upload", Kind: Load, From: time.Second, To: 10 * time.Second}},
+		Others: []Quantity{{Name: "eth0::rx_bytes"}, {Name: "eth0::tx_bytes"}},
+		Flows:  []Flow{{Name: "upload 1", Phase: "upload", Direction: load.Upload, Result: FlowResult{Flowed: true, Bytes: 13 * payload}}},
+	}
+	for n := range 76 {
+		at := time.Duration(n) * 200 * time.Millisecond
+		s := at.Seconds()
+		sent := min(s, 10)*payload + max(0, min(s, 10)-1)*payload/3
+		r.Others[0].At, r.Others[0].Values = append(r.Others[0].At, at), append(r.Others[0].Values, s*payload*0.03)
+		r.Others[1].At, r.Others[1].Values = append(r.Others[1].At, at), append(r.Others[1].Values, sent*1.0456)
+		r.Flows[0].Points = append(r.Flows[0].Points, Point{at, uint64(payload * min(s, 13))})
+	}
+	if got := r.judgeCompeting("eth0"); got != nil {
+		t.Errorf("got %+v, want nothing", got)
+	}
+	const mbit = 125_000
+	for i := range r.Others[1].Values {
+		r.Others[1].Values[i] += 10 * mbit * r.Others[1].At[i].Seconds()
+	}
+	if got := r.judgeCompeting("eth0"); len(got) != 1 || !strings.HasPrefix(got[0].Text, "upload: of the ") {
+		t.Errorf("10 Mbit/s beside: got %+v, want that it is found", got)
+	}
+}
+
 func TestTheSharesOfACPUBetweenTwoReadings(t *testing.T) {
 	const s = time.Second
 	values := []float64{-1, -1, -1, -1, -1}
