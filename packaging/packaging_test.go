@@ -76,7 +76,7 @@ func TestScriptsAreShell(t *testing.T) {
 	if busybox, err := exec.LookPath("busybox"); err == nil {
 		shells = append(shells, []string{busybox, "ash", "-n"})
 	}
-	for _, script := range []string{"version", "notices", "debian/build", "debian/bloat-server.postinst", "debian/bloat-server.prerm",
+	for _, script := range []string{"version", "notices", "debian/build", "debian/boot", "debian/bloat-server.postinst", "debian/bloat-server.prerm",
 		"debian/bloat-server.postrm", "openwrt/bufferbloat/files/bufferbloat.init"} {
 		for _, shell := range shells {
 			output(t, exec.CommandContext(t.Context(), shell[0], append(slices.Clone(shell[1:]), script)...))
