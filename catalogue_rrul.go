@@ -25,10 +25,15 @@ type class struct {
 	mark  dscp.CodePoint
 }
 
+// RRUL is the definition of the name rrul, for a program that carries out no other of the catalogue.
+func RRUL() Definition {
+	return define("rrul", "Real-time response under load: 4 flows each way in 4 classes, probes in 3", rrul)
+}
+
 // rrulPlans are the tests of real-time response under load.
 func rrulPlans() []Definition {
 	return []Definition{
-		define("rrul", "Real-time response under load: 4 flows each way in 4 classes, probes in 3", rrul),
+		RRUL(),
 		define("rrul_be", "RRUL with best effort alone", rrulBE),
 		define("rrul_be_nflows", "RRUL with best effort alone and any number of flows", rrulNFlows,
 			Parameter{Name: "upload_streams", Type: Count, Default: "4", Help: "flows up"},

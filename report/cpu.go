@@ -18,6 +18,10 @@ type CPU struct {
 	Busy  Share   // of all CPUs together
 	Cores []Share // each CPU
 	Own   float64 // this program, as a share of all CPUs together; in a result from elsewhere, the program that made the load
+	// Samples is how many intervals the means are of, and Hertz the mean clock rate of each CPU, 0 where the host does not tell; neither is in the
+	// document that WriteJSON prints.
+	Samples int
+	Hertz   []float64
 	// OnlyCores says that the source tells the share of each CPU and not how much all of them together varied: Busy has a mean alone.
 	OnlyCores bool
 }
@@ -67,11 +71,50 @@ func cpuUse(series *bufferbloat.CPUSeries, from, to time.Duration) CPU {
 	c := CPU{OK: true}
 	c.Busy.Mean, c.Busy.StdDev = stat.MeanStdDev(all, weights)
 	c.Own, _ = stat.MeanStdDev(own, weights)
+	c.Samples = len(weights)
 	for _, core := range cores {
 		mean, sd := stat.MeanStdDev(core, weights)
 		c.Cores = append(c.Cores, Share{mean, sd})
 	}
 	return c
+}
+
+// clocks returns the mean clock rate of each of n CPUs within from..to in Hz, 0 where it is not known.
+func clocks(rec *bufferbloat.Recording, n int, from, to time.Duration) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		if hertz, ok := meanWithin(rec, fmt.Sprintf("cpu%d::frequency", i), from, to); ok && hertz > 0 {
+			out[i] = hertz
+		}
+	}
+	return out
+}
+
+// cpuBlock prints the CPU use of a phase as speedtest-netperf.sh does.
+func (t *speedtest) cpuBlock(p *Phase) {
+	if !p.Reached {
+		return
+	}
+	c := &p.CPU
+	if !c.OK {
+		t.line("CPU Load", none+" ("+printable(c.Why)+")")
+		return
+	}
+	clocked := slices.ContainsFunc(c.Hertz, func(h float64) bool { return h > 0 })
+	at := ""
+	if clocked {
+		at = " @ avg frequency"
+	}
+	t.line("CPU Load", fmt.Sprintf("[in %% busy (avg +/- std dev)%s, %s]", at, plural(c.Samples, "sample")))
+	for i, s := range c.Cores {
+		text := fmt.Sprintf("%5.1f +/- %4.1f", 100*s.Mean, 100*s.StdDev)
+		if clocked && i < len(c.Hertz) && c.Hertz[i] > 0 {
+			text += fmt.Sprintf("  @ %4.0f MHz", c.Hertz[i]/1e6)
+		}
+		t.line(fmt.Sprintf("cpu%d", i), text)
+	}
+	t.line("Overhead", "[in % used of total CPU available]")
+	t.line("speedtest", fmt.Sprintf("%5.1f", 100*c.Own))
 }
 
 // stoppedShare is the share of its quota's periods in which a program is stopped from which the quota counts as the limit.

@@ -2,8 +2,6 @@ package report
 
 import (
 	"strings"
-
-	"github.com/clipperhouse/displaywidth"
 )
 
 // grid draws a table whose first two columns are text and the others numbers. Its lines are of ASCII signs, and a sign whose width is the locale's
@@ -12,7 +10,7 @@ func grid(b *strings.Builder, head []string, rows [][]string) {
 	widths := make([]int, len(head))
 	fit := func(cells []string) {
 		for i, c := range cells {
-			widths[i] = max(widths[i], displaywidth.String(c))
+			widths[i] = max(widths[i], width(c))
 		}
 	}
 	fit(head)
@@ -27,7 +25,7 @@ func grid(b *strings.Builder, head []string, rows [][]string) {
 	}
 	row := func(cells []string) {
 		for i, c := range cells {
-			pad := strings.Repeat(" ", widths[i]-displaywidth.String(c))
+			pad := strings.Repeat(" ", widths[i]-width(c))
 			if i < 2 {
 				b.WriteString("| " + c + pad + " ")
 			} else {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/clipperhouse/displaywidth"
-
 	"bufferbloat"
 	"bufferbloat/load"
 )
@@ -17,6 +15,16 @@ import (
 // WriteSpeedtest prints the result in the form of the speedtest.sh family: a label of nine columns and a colon on each line, and the decimal
 // points of all rates and delays below each other. What has no figure is "-" with its reason.
 func (r *Result) WriteSpeedtest(w io.Writer) error {
+	return r.writeSpeedtest(w, false)
+}
+
+// WriteSpeedtestCPU is WriteSpeedtest with the CPU use of each phase, core by core, as speedtest-netperf.sh prints it: the share that was busy, its standard
+// deviation, the clock rate where the host tells it, and this program's own share of all CPUs.
+func (r *Result) WriteSpeedtestCPU(w io.Writer) error {
+	return r.writeSpeedtest(w, true)
+}
+
+func (r *Result) writeSpeedtest(w io.Writer, cpus bool) error {
 	t := &speedtest{r: r, digits: r.digits()}
 	if r.Source != nil {
 		t.sourceHeader()
@@ -36,15 +44,24 @@ func (r *Result) WriteSpeedtest(w io.Writer) error {
 				t.line("Idle", "no load")
 			}
 			t.latency(p)
+			if cpus {
+				t.cpuBlock(p)
+			}
 			t.blank()
 		case p.Kind == bufferbloat.Load:
 			t.load(p)
+			if cpus {
+				t.cpuBlock(p)
+				t.blank()
+			}
 		}
 	}
 	t.blank()
 	t.induced()
 	t.after()
-	t.cpu()
+	if !cpus {
+		t.cpu()
+	}
 	t.others()
 	for _, f := range r.Findings {
 		onTop := f.Code == "stopped" || f.Code == "probe_fallback" && len(r.Series) > 0 && r.Series[0].Reason != ""
@@ -101,7 +118,7 @@ func (r *Result) digits() int {
 
 // line prints a label that ends in column 9, also where signs of it are two columns wide or none.
 func (t *speedtest) line(label, text string) {
-	fmt.Fprintf(&t.b, "%s%s: %s\n", strings.Repeat(" ", max(0, 9-displaywidth.String(label))), label, text)
+	fmt.Fprintf(&t.b, "%s%s: %s\n", strings.Repeat(" ", max(0, 9-width(label))), label, text)
 }
 
 // blank ends a block; blocks are one empty line apart.

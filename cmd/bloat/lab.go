@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"bufferbloat"
+	"bufferbloat/internal/thrift"
 	"bufferbloat/protocols"
 	"bufferbloat/servers/irtt"
 	"bufferbloat/servers/lab"
@@ -35,8 +36,8 @@ func labLink(d lab.Description) *bufferbloat.LabLink {
 // made of; an emulated link has certificates of its own.
 func (f *labFlags) run(ctx context.Context, plan bufferbloat.Plan, o bufferbloat.RunOptions, speak protocols.Options) (*bufferbloat.Recording, error) {
 	if !f.on() {
-		forgetCode()
-		defer forgetCode()
+		thrift.ForgetCode()
+		defer thrift.ForgetCode()
 		return bufferbloat.Run(ctx, plan, o)
 	}
 	config, err := f.config()

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"bufferbloat"
+	"bufferbloat/internal/thrift"
 	"bufferbloat/report"
 	"bufferbloat/report/compare"
 )
@@ -34,7 +35,7 @@ const (
 )
 
 func main() {
-	beThrifty()
+	thrift.Begin()
 	a := &app{stdout: os.Stdout, stderr: os.Stderr, version: versionText(), now: time.Now}
 	if fd := int(os.Stderr.Fd()); term.IsTerminal(fd) {
 		a.screen = openScreen(os.Stderr, fd)

@@ -1,5 +1,5 @@
 //go:build !linux
 
-package main
+package thrift
 
 func forgetCode() {}
