@@ -16,6 +16,9 @@ func (r *run) keepDatagrams(f *openFlow, res *load.Result) {
 	}
 	name := func(what string) string { return f.plan.Name + "::" + what }
 	begin := r.offset(res.First)
+	if res.First.IsZero() {
+		begin = r.offset(f.due)
+	}
 	for _, i := range d.Intervals {
 		at := begin + i.To
 		r.rec.quantityOf(f.plan.Name, name("udp_received"), "datagrams", at, float64(i.Received))
