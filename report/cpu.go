@@ -79,8 +79,8 @@ func cpuUse(series *bufferbloat.CPUSeries, from, to time.Duration) CPU {
 	return c
 }
 
-// clocks returns the mean clock rate of each of n CPUs within from..to in Hz, 0 where it is not known.
-func clocks(rec *bufferbloat.Recording, n int, from, to time.Duration) []float64 {
+// coreHertz returns the mean clock rate of each of n CPUs within from..to in Hz, 0 where it is not known.
+func coreHertz(rec *bufferbloat.Recording, n int, from, to time.Duration) []float64 {
 	out := make([]float64, n)
 	for i := range out {
 		if hertz, ok := meanWithin(rec, fmt.Sprintf("cpu%d::frequency", i), from, to); ok && hertz > 0 {

@@ -312,7 +312,7 @@ func (r *Result) measure(ph *Phase, rec *bufferbloat.Recording, order []*bufferb
 		}
 	}
 	ph.CPU = cpuUse(&rec.CPU, ph.From, ph.To)
-	ph.CPU.Hertz = clocks(rec, len(ph.CPU.Cores), ph.From, ph.To)
+	ph.CPU.Hertz = coreHertz(rec, len(ph.CPU.Cores), ph.From, ph.To)
 	if ph.Kind == bufferbloat.Drain {
 		return
 	}
