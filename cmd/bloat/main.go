@@ -35,7 +35,7 @@ const (
 )
 
 func main() {
-	thrift.Begin()
+	thrift.Begin(os.Getenv("GOGC"))
 	a := &app{stdout: os.Stdout, stderr: os.Stderr, version: versionText(), now: time.Now}
 	if fd := int(os.Stderr.Fd()); term.IsTerminal(fd) {
 		a.screen = openScreen(os.Stderr, fd)

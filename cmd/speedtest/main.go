@@ -32,7 +32,7 @@ const (
 )
 
 func main() {
-	thrift.Begin()
+	thrift.Begin(os.Getenv("GOGC"))
 	a := &app{stdout: os.Stdout, stderr: os.Stderr, now: time.Now, dots: term.IsTerminal(int(os.Stderr.Fd()))}
 	ctx, stop := interruptible(context.Background())
 	status := a.run(ctx, os.Args)

@@ -1,15 +1,12 @@
 // Package thrift keeps a program small in memory.
 package thrift
 
-import (
-	"os"
-	"runtime/debug"
-)
+import "runtime/debug"
 
-// Begin has the garbage collector run at half as much garbage as it would by itself: the program makes little of it, and routers have little
-// room. Who sets GOGC knows better.
-func Begin() {
-	if os.Getenv("GOGC") == "" {
+// Begin has the garbage collector run at half as much garbage as it would by itself, unless gogc, the environment's GOGC, says otherwise: the program
+// makes little of it, and routers have little room. Who sets GOGC knows better.
+func Begin(gogc string) {
+	if gogc == "" {
 		debug.SetGCPercent(50)
 	}
 }
