@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"bufferbloat/internal/facility"
 	"bufferbloat/internal/host"
+	"bufferbloat/internal/testnet"
 	probes "bufferbloat/probe"
 	"bufferbloat/probe/irtt"
 	irttserver "bufferbloat/servers/irtt"
@@ -312,4 +314,47 @@ func stockIRTTServer(t *testing.T) netip.AddrPort {
 	}
 	t.Fatal(fmt.Errorf("irtt server did not start: %w", said.Err()))
 	return at
+}
+
+// The server has several addresses, of both families, and one of a link: it answers from the one that was asked, or a client would not take it.
+func TestTheIRTTServerAnswersFromTheAddressThatWasAsked(t *testing.T) {
+	t.Parallel()
+	n := testnet.New(t)
+	n.Router.Do(t, "addr", "add", "192.0.2.77/24", "dev", n.Down.Name)
+	n.Router.Do(t, "addr", "add", "203.0.113.77/32", "dev", "lo")
+	out, err := n.Router.Command("ip", "-6", "-o", "addr", "show", "dev", n.Down.Name, "scope", "link").Output()
+	found := regexp.MustCompile(`fe80::[0-9a-f:]+`).Find(out)
+	if err != nil || found == nil {
+		t.Fatalf("no link-local address: %v, %s", err, out)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	h := host.NewKernel()
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		s := irttserver.Server{Options: irttserver.Options{Ready: func([]netip.AddrPort) { close(ready) }}}
+		ended <- s.Serve(ctx, inside{h, n.Router, t}, netip.MustParseAddrPort("0.0.0.0:2112"), netip.MustParseAddrPort("[::]:2112"))
+	}()
+	defer func() { cancel(); <-ended }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- nil
+		t.Fatal(err)
+	}
+	for _, to := range []string{n.Router.IP.String(), "192.0.2.77", "203.0.113.77", n.Router.IP6.String(), string(found) + "%" + n.ClientDevice.Name} {
+		o := probes.Options{Interval: 10 * time.Millisecond, Socket: host.Options{DSCP: 46}}
+		var tr *irtt.Transport
+		n.Client.Inside(t, func() {
+			tr, err = irtt.Dial(t.Context(), h, netip.AddrPortFrom(netip.MustParseAddr(to), irtt.DefaultPort), o, irtt.Options{})
+		})
+		if err != nil {
+			t.Errorf("%s: %v", to, err)
+			continue
+		}
+		got := map[probes.Outcome]int{}
+		tally, err := probes.Run(t.Context(), t.Context(), h, tr, o, h.Now(), 10, func(x probes.Sample) { got[x.Outcome]++ })
+		if err != nil || got[probes.Received] == 0 || got[probes.Received]+int(tally.SenderLate) != 10 || len(tally.Marks) != 1 || tally.Marks[0].DS != 46<<2 {
+			t.Errorf("%s: %v, %+v, %v; want all answered, and marked", to, got, tally, err)
+		}
+	}
 }
