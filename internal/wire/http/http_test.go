@@ -26,13 +26,13 @@ func TestResponses(t *testing.T) {
 		"without a body":   {"HTTP/1.1 204 No Content\r\n\r\n", Response{Status: 204, Reason: "No Content"}, 0, ""},
 		"equal lengths":    {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", Response{Status: 200, Reason: "OK", Length: 1}, 1, ""},
 
-		"cut off in the body":   {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", Response{Status: 200, Reason: "OK", Length: 5}, 4, "ended after 4 of 5 bytes"},
-		"cut off in a chunk":    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhell", Response{Status: 200, Reason: "OK", Length: -1, Chunked: true}, 4, "ended after 4 of 5 bytes"},
+		"cut off in the body":   {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", Response{Status: 200, Reason: "OK", Length: 5}, 4, "ended 1 bytes before"},
+		"cut off in a chunk":    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhell", Response{Status: 200, Reason: "OK", Length: -1, Chunked: true}, 4, "ended 1 bytes before"},
 		"no last chunk":         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n", Response{Status: 200, Reason: "OK", Length: -1, Chunked: true}, 1, "unexpected EOF"},
 		"a chunk that is long":  {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n", Response{Status: 200, Reason: "OK", Length: -1, Chunked: true}, 1, "longer than its size"},
 		"no chunk size":         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\nxy\r\n", Response{Status: 200, Reason: "OK", Length: -1, Chunked: true}, 0, "no chunk size"},
 		"an object too long":    {"HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n", Response{Status: 200, Reason: "OK", Length: 101}, 0, "more than 100 bytes"},
-		"chunks too long":       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n", Response{Status: 200, Reason: "OK", Length: -1, Chunked: true}, 0, "more than 100 bytes"},
+		"chunks too long":       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + strings.Repeat("x", 101), Response{Status: 200, Reason: "OK", Length: -1, Chunked: true}, 101, "more than 100 bytes"},
 		"without end, too long": {"HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 200), Response{Status: 200, Reason: "OK", Length: -1}, 101, "more than 100 bytes"},
 	} {
 		r := reader(c.text)
