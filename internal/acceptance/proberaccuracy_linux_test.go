@@ -84,6 +84,61 @@ func awaitPeers(t *testing.T, s *testnet.Space, to netip.Addr) {
 	}
 }
 
+// TestRoundTripsAreThoseOfTheWireOnABusyHost is the part of the comparison that needs no quiet machine: both CPUs have something better to do.
+func TestRoundTripsAreThoseOfTheWireOnABusyHost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 5 s")
+	}
+	// Not in parallel: others measure too.
+	if _, err := exec.LookPath("irtt"); err != nil {
+		facility.Missing(t, "irtt", err.Error())
+	}
+	n := testnet.New(t)
+	to := directLink(t, n)
+	server := n.Server.Command("irtt", "server", "-b", to.String())
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	awaitPeers(t, n.Client, to)
+	burn(t, runtime.NumCPU())
+	stop := make(chan struct{})
+	wire := captureProbes(t, n.Client, "cl1", stop)
+	cmd := asHelper(t, n.Client, "prober", to.String(), "100", "10ms", "0")
+	out, err := cmd.Output()
+	close(stop)
+	seen := wire()
+	said := map[string]roundTrips{}
+	if err == nil {
+		err = json.Unmarshal(out, &said)
+	}
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for name, size := range map[string]proberSize{"our ICMP": {unix.IPPROTO_ICMP, ourEchoSize}, "our irtt": {unix.IPPROTO_UDP, ourIRTTSize}} {
+		errors := errorsOf(said[name], seen[size])
+		if len(errors) < 10 {
+			t.Errorf("%s: %d round trips of %d said and %d on the wire go together", name, len(errors), len(said[name]), len(seen[size]))
+			continue
+		}
+		if p90 := errors[len(errors)*9/10]; p90 > time.Millisecond {
+			t.Errorf("%s: one in ten is %v or more off the wire's", name, p90)
+		}
+	}
+}
+
+// burn keeps so many CPUs busy until the test ends.
+func burn(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		burner := exec.Command("sh", "-c", "while :; do :; done")
+		if err := burner.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = burner.Process.Kill(); _ = burner.Wait() })
+	}
+}
+
 func (c proberCase) compare(t *testing.T, n *testnet.Net, to netip.Addr) {
 	t.Helper()
 	for range c.burners {
