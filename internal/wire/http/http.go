@@ -1,8 +1,8 @@
 // Package http is as much of HTTP/1.1 (RFC 9110, RFC 9112) as it takes to fetch an object over a connection that the caller opened, and to serve one.
 //
 // The client and the server of net/http open sockets, keep goroutines and read the clock by themselves, which a run in virtual time, and a measurement that
-// stamps each step, can't have. Its ReadResponse and ReadRequest do not, but they take header fields without a bound, fold lines, and say neither where a
-// message is wrong nor that the answer is none of HTTP at all; a fuzz test holds this package against them.
+// stamps each step, can't have. Its ReadResponse and ReadRequest do not, but they take header fields without a bound, and fold lines, and their errors have
+// no type and no place; a fuzz test holds this package against them.
 package http
 
 import (

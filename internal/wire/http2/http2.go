@@ -1,4 +1,7 @@
 // Package http2 is as much of HTTP/2's framing (RFC 9113) as a client takes that has one stream at a time on a connection.
+//
+// The Framer of golang.org/x/net/http2 reads and writes whole frames. Here the content of one is counted as it comes, since on a slow link a frame of 16 KiB takes
+// longer than the step between two readings of a counter; and one is sent from where it stands, without a copy. Header blocks are for that module's hpack.
 package http2
 
 import (
