@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"bufferbloat"
@@ -259,13 +258,4 @@ func recordings() map[string]*bufferbloat.Recording {
 		"fifo": fifoRun(), "idle": idleRun(), "no_replies": silentRun(), "two_of_five": twoOfFiveRun(),
 		"interrupted": interruptedRun(), "both": bothRun(), "irtt": irttRun(), "failed": failedRun(),
 	}
-}
-
-func names() []string {
-	var out []string
-	for name := range recordings() {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
 }

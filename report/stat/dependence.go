@@ -4,8 +4,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/montanaflynn/stats"
 )
 
 // maxBins bounds the work of an autocorrelation: a longer series is averaged down to as many values.
@@ -142,27 +140,4 @@ func EffectiveSize(x []time.Duration) (nEff, tau float64) {
 	tau, _ = s.positive()
 	tau = min(max(tau*s.scale, 1), float64(n))
 	return float64(n) / tau, tau
-}
-
-// Autocorrelation returns rho_k of samples in the order in which they were taken, k from 0 to lags: the covariance of samples k apart about the
-// one mean of all, divisor n, over the variance. It is nil where all are equal or lags is not below their number.
-func Autocorrelation(x []time.Duration, lags int) []float64 {
-	if lags < 0 || lags >= len(x) {
-		return nil
-	}
-	d := distances(x, slices.Min(x))
-	mean, _ := stats.Mean(d)
-	s := dependence{d: d}
-	for i := range d {
-		d[i] -= mean
-		s.variance += d[i] * d[i]
-	}
-	if s.variance == 0 {
-		return nil
-	}
-	out := make([]float64, lags+1)
-	for k := range out {
-		out[k] = s.rho(k)
-	}
-	return out
 }

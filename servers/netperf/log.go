@@ -8,7 +8,7 @@ import (
 	"bufferbloat/internal/host"
 )
 
-// logger writes lines one at a time, at most linesPerSecond on average after a burst, and says how many it left out.
+// logger writes lines one at a time, at most ten a second on average after a burst, and says how many it left out.
 type logger struct {
 	clock host.Clock
 	out   func(line string)

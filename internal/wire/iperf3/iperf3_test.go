@@ -11,8 +11,6 @@ import (
 	"time"
 )
 
-func message(text string) []byte { return appendMessage(nil, []byte(text)) }
-
 func TestAMessageIsBoundedBeforeItIsRead(t *testing.T) {
 	long := binary.BigEndian.AppendUint32(nil, MaxParams+1)
 	r := bytes.NewReader(append(long, make([]byte, 100)...))
