@@ -181,10 +181,11 @@ func (l *Lab) QueueStats() (down, up link.QueueStats) {
 // that an interrupt ends.
 //
 // In virtual time the hosts' sleeps, dials and listens wait until Run is in charge, because what goes on before that runs in parallel and
-// in any order. Run sets GOMAXPROCS to 1 and restores it when it returns, and a second virtual Run in the process waits until the first
-// is over. The clock moves only when every goroutine waits for something: for the lab, for each other, for a timer of the time package, or
-// for a socket of the kernel. Code that runs in the lab must therefore wait on the host's clock only; what it waits for outside is not
-// seen, and virtual time passes it by. A goroutine in a system call (a file being written) is waited for, for at most 50 ms.
+// in any order. Run sets GOMAXPROCS to 1, has garbage collected between events alone, and restores both when it returns; a second virtual
+// Run in the process waits until the first is over. The clock moves only when every goroutine waits for something: for the lab, for each
+// other, for a timer of the time package, or for a socket of the kernel. Code that runs in the lab must therefore wait on the host's clock
+// only; what it waits for outside is not seen, and virtual time passes it by. A goroutine in a system call (a file being written) is waited
+// for, for at most 50 ms.
 //
 // Two runs with the same seed are the same to the packet as far as the order is, in which goroutines that begin at the same moment come to
 // their turn. That is Go's scheduler's to choose; it is the same as a rule, but on a busy machine it may interrupt one of them.

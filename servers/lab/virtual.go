@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"time"
 )
@@ -20,9 +21,14 @@ func (l *Lab) runVirtual(ctx context.Context) {
 		return
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	collector := newCollector()
+	defer collector.restore()
 	q := newQuiescence()
 	for {
 		q.await(ctx)
+		if collector.collect() {
+			q.await(ctx)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -48,6 +54,49 @@ func (l *Lab) runVirtual(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// collector collects garbage while every goroutine waits. A collection at a time of the runtime's choice makes goroutines that allocate wait for it,
+// so that others overtake them, and two runs with one seed differ.
+type collector struct {
+	percent int // what was set before
+	turns   int // since the heap was looked at
+	limit   uint64
+	heap    [1]metrics.Sample
+}
+
+const (
+	collectorTurns = 256
+	smallestHeap   = 8 << 20
+)
+
+func newCollector() *collector {
+	c := &collector{percent: debug.SetGCPercent(-1), limit: smallestHeap}
+	c.heap[0].Name = "/memory/classes/heap/objects:bytes"
+	return c
+}
+
+func (c *collector) restore() { debug.SetGCPercent(c.percent) }
+
+// collect does so where it is due, and reports whether it was. A process that is to collect nothing keeps everything.
+func (c *collector) collect() bool {
+	if c.turns++; c.turns < collectorTurns || c.percent < 0 {
+		return false
+	}
+	c.turns = 0
+	if c.size() < c.limit {
+		return false
+	}
+	runtime.GC()
+	live := c.size()
+	c.limit = max(smallestHeap, live+live*uint64(c.percent)/100)
+	return true
+}
+
+// size is that of what is on the heap, garbage included.
+func (c *collector) size() uint64 {
+	metrics.Read(c.heap[:])
+	return c.heap[0].Value.Uint64()
 }
 
 // step is what the virtual driver does next: at most one of its fields is set, none where something happened inside the links alone.
