@@ -37,7 +37,7 @@ type FlowsSoFar struct {
 type RateSoFar struct {
 	Direction load.Direction
 	Bytes     uint64          // delivered in this phase
-	Rate      bitrate.Bitrate // between the last readings and those before the Progress before; valid with OK
+	Rate      bitrate.Bitrate // between the last readings and those before the Progress before, where there were none since that; valid with OK
 	OK        bool
 }
 
@@ -80,6 +80,7 @@ type follow struct {
 
 	mu     sync.Mutex
 	rates  []rateNow
+	asked  time.Duration // when they were told of last, or the phase began
 	delays []delayNow
 	series map[string]int
 }
@@ -147,8 +148,8 @@ func (f *follow) point(flow string, direction load.Direction, p Point) {
 			return
 		}
 	}
-	// The first reading of all has no time before it.
-	f.rates = append(f.rates, rateNow{direction: direction, bytes: p.Bytes, last: map[string]uint64{flow: p.Bytes}, at: p.At, told: p})
+	// Nothing had come in this direction by the Progress before, or it would have been read.
+	f.rates = append(f.rates, rateNow{direction: direction, bytes: p.Bytes, last: map[string]uint64{flow: p.Bytes}, at: p.At, told: Point{At: f.asked}})
 }
 
 func (f *follow) begin(i int, p Phase) {
@@ -230,17 +231,18 @@ func (f *follow) tellProgress(at time.Duration, finished bool) {
 	for _, later := range f.plan.Phases[f.phase+1:] {
 		p.Left += later.Length
 	}
-	p.Rates, p.Delays = f.soFar()
+	p.Rates, p.Delays = f.soFar(at)
 	if f.progress != nil {
 		f.progress(p)
 	}
 	f.tell(Event{Progress: &p})
 }
 
-// soFar returns what was counted since the last call, and begins anew.
-func (f *follow) soFar() (rates []RateSoFar, delays []DelaySoFar) {
+// soFar returns what was counted by the time at since the last call, and begins anew.
+func (f *follow) soFar(at time.Duration) (rates []RateSoFar, delays []DelaySoFar) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.asked = at
 	for i := range f.rates {
 		r := &f.rates[i]
 		now := RateSoFar{Direction: r.direction, Bytes: r.bytes}

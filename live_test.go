@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"bufferbloat"
+	"bufferbloat/internal/bitrate"
 	"bufferbloat/load"
 	"bufferbloat/servers/lab"
 )
@@ -54,6 +55,26 @@ func TestProgressTellsWhatARunHasSeen(t *testing.T) {
 	}
 	if got, all := last.Rates[0].Bytes, rec.Flows[0].Result.Bytes; got > all || got < all*9/10 {
 		t.Errorf("%d of %d bytes were told of", got, all)
+	}
+}
+
+func TestNoRateOfSeveralFlowsIsAboveTheLinks(t *testing.T) {
+	const link = 4_000_000
+	told := 0
+	r := rig{link: lab.Config{Down: link, RTT: 20 * time.Millisecond}, options: bufferbloat.RunOptions{ProgressEvery: 250 * time.Millisecond},
+		progress: func(p bufferbloat.Progress, _ func()) {
+			for _, rate := range p.Rates {
+				if told++; rate.OK && rate.Rate > link {
+					t.Errorf("%v of %v at %v of %s", rate.Rate, bitrate.Bitrate(link), p.Elapsed, p.Phase)
+				}
+			}
+		}}
+	var flows []bufferbloat.FlowPlan
+	for _, name := range []string{"a", "b", "c", "d"} {
+		flows = append(flows, bufferbloat.FlowPlan{Name: name, Direction: load.Download})
+	}
+	if _, err := r.run(t, t.Context(), one(2*time.Second, flows...)); err != nil || told < 7 {
+		t.Errorf("%d rates, %v", told, err)
 	}
 }
 
