@@ -303,3 +303,24 @@ func TestSmallObjectsAreSaid(t *testing.T) {
 		t.Errorf("%+v, %v, want a warning", r, err)
 	}
 }
+
+// A body may come long after its head, as where the server's stack holds the second of two small writes back.
+func TestSmallObjectsBehindTheirHeadsAreSaid(t *testing.T) {
+	t.Parallel()
+	at := answering(t, func(w io.Writer, q wire.Request, _ io.Reader) bool {
+		if _, err := io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n"); err != nil {
+			return false
+		}
+		if q.Method == "HEAD" {
+			return true
+		}
+		time.Sleep(20 * time.Millisecond)
+		_, err := io.WriteString(w, "x")
+		return err == nil
+	})
+	r, err := run(t, "http://"+at+"/", FlowOptions{Length: 300 * time.Millisecond})
+	var share int
+	if _, scan := fmt.Sscanf(r.Warning, "%d %% of the time it waited for the next of", &share); err != nil || scan != nil || share < 50 {
+		t.Errorf("%+v, %v, want a warning that it waited most of the time", r, err)
+	}
+}
