@@ -275,11 +275,13 @@ func (s *settling) sentDatagrams() {
 		d.AfterEnd = d.Sent - uint64(packets)
 	}
 	s.out.Bytes, s.out.CountedBy = w.Bytes, load.CountedByServer
-	s.out.First = sent.First.Add(s.setup)
-	if s.o.Omit > 0 {
-		s.out.First = s.first
+	if w.Bytes > 0 {
+		s.out.First = sent.First.Add(s.setup)
+		if s.o.Omit > 0 {
+			s.out.First = s.first
+		}
+		s.out.Last = s.serversEnd()
 	}
-	s.out.Last = s.serversEnd()
 	if s.report != nil {
 		s.fromReport(&d)
 	}
