@@ -11,17 +11,20 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/host"
 	"bufferbloat/report"
 	"bufferbloat/servers/irtt"
 	"bufferbloat/servers/netperf"
+	"bufferbloat/watch"
 )
 
 // serve runs the servers until ctx is done.
 func (a *app) serve(ctx context.Context, words []string) error {
 	bind, passphrase := "", ""
 	length := time.Hour
-	tests := 64
+	tests, perAddress, perHour := 64, 0, 0
+	var rate bitrate.Bitrate
 	var port, irttPort, first, last uint16 = 12865, 2112, 0, 0
 	four, six := false, false
 	options := []option{
@@ -43,6 +46,9 @@ func (a *app) serve(ctx context.Context, words []string) error {
 		}},
 		{0, "max-tests", "N", false, "netperf tests at the same time (64)", number(&tests, 1, 1<<20)},
 		{0, "max-time", "SECONDS", false, "longest test (3600)", seconds(&length)},
+		{0, "max-tests-per-address", "N", false, "netperf tests of one address at the same time (as many as in all)", number(&perAddress, 1, 1<<20)},
+		{0, "max-tests-per-hour", "N", false, "netperf tests that one address may begin in an hour (any number)", number(&perHour, 1, 1<<20)},
+		{0, "max-rate", "RATE", false, "netperf payload of all tests together, each way, as in 50Mbit (what the link carries)", rate.Set},
 	}
 	if err := parse(words, options); err != nil {
 		if errors.Is(err, errHelp) {
@@ -50,6 +56,9 @@ func (a *app) serve(ctx context.Context, words []string) error {
 			return err
 		}
 		return &usageError{err}
+	}
+	if perAddress == 0 {
+		perAddress = tests
 	}
 	h := host.NewKernel()
 	addrs, err := a.addresses(ctx, h, bind, four, six)
@@ -69,7 +78,11 @@ func (a *app) serve(ctx context.Context, words []string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		s := netperf.Server{Options: netperf.Options{Passphrase: passphrase, DataPorts: netperf.PortRange{First: first, Last: last}, MaxTests: tests, MaxLength: length,
-			Version: version, Log: log, Ready: ready("netperf")}}
+			MaxTestsPerAddress: perAddress, MaxTestsPerHour: perHour, MaxRate: rate, Version: version, Log: log, Ready: ready("netperf"),
+			CPU: func() (busy, total []time.Duration, err error) {
+				t, err := watch.CPU()
+				return t.Busy, t.Total, err
+			}}}
 		return s.Serve(ctx, h, at(port)...)
 	})
 	group.Go(func() error {
