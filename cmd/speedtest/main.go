@@ -60,7 +60,8 @@ func (e *usageError) Unwrap() error { return e.err }
 // run carries out one command line, the program's name first, and returns the exit status.
 func (a *app) run(ctx context.Context, args []string) int {
 	name, words := filepath.Base(args[0]), args[1:]
-	if _, script := scripts[name]; !script && len(words) > 0 {
+	// The scripts have no commands. speedtest is the program's own name, too.
+	if _, script := scripts[name]; (!script || name == "speedtest") && len(words) > 0 {
 		switch words[0] {
 		case "rrul", "serve", "version":
 			name, words = words[0], words[1:]
