@@ -111,11 +111,11 @@ type service struct {
 	block   []byte
 }
 
-// maxErrors is how many errors of a listener in a row are taken, with a pause after each, before it is held for broken.
-const maxErrors = 100
+// acceptRetry is the pause after an error of a listener: no descriptor is left, most likely, and clients that rest give theirs back within idleTime.
+const acceptRetry = 10 * time.Millisecond
 
 func (v *service) accept(ctx context.Context, l net.Listener, group *errgroup.Group) error {
-	for failures := 0; ; {
+	for {
 		c, err := l.Accept()
 		switch {
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
@@ -123,16 +123,12 @@ func (v *service) accept(ctx context.Context, l net.Listener, group *errgroup.Gr
 				c.Close()
 			}
 			return nil
-		case err != nil: // no descriptor left, most likely: it passes
-			if failures++; failures >= maxErrors {
-				return fmt.Errorf("web server: %w", err)
-			}
-			if v.host.SleepUntil(ctx, v.host.Now().Add(10*time.Millisecond)) != nil {
+		case err != nil:
+			if v.host.SleepUntil(ctx, v.host.Now().Add(acceptRetry)) != nil {
 				return nil
 			}
 			continue
 		}
-		failures = 0
 		select {
 		case v.slots <- struct{}{}:
 		default:

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -108,4 +109,45 @@ func TestTooManyConnectionsAndNonsenseEnd(t *testing.T) {
 		t.Errorf("nonsense is answered by %q", got)
 	}
 	first.Close()
+}
+
+// starved is the kernel, whose listeners have no descriptor for a while, and whose clock waits for nothing.
+type starved struct{ *host.Kernel }
+
+func (h starved) SleepUntil(ctx context.Context, _ time.Time) error { return context.Cause(ctx) }
+
+func (h starved) ListenTCP(ctx context.Context, at netip.AddrPort, o host.Options) (net.Listener, error) {
+	l, err := h.Kernel.ListenTCP(ctx, at, o)
+	return &failing{l, 1000}, err
+}
+
+type failing struct {
+	net.Listener
+	left int
+}
+
+func (l *failing) Accept() (net.Conn, error) {
+	if l.left--; l.left >= 0 {
+		return nil, syscall.EMFILE
+	}
+	return l.Listener.Accept()
+}
+
+func TestAServerOutlastsTheWantOfDescriptors(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	at := make(chan netip.AddrPort, 1)
+	s := Server{Options: Options{Ready: func(list []netip.AddrPort) { at <- list[0] }}}
+	var g errgroup.Group
+	g.Go(func() error { return s.Serve(ctx, starved{host.NewKernel()}, netip.MustParseAddrPort("127.0.0.1:0")) })
+	client := http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	if r, err := client.Get(fmt.Sprintf("http://%v/", <-at)); err != nil {
+		t.Error(err)
+	} else {
+		r.Body.Close()
+	}
+	cancel()
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
 }
