@@ -1,6 +1,7 @@
 package bufferbloat
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -97,7 +98,7 @@ func (r *Recording) fullSize(flow string) bool {
 
 // bytesAt is the flow's counter at a time, between its readings as if it grew evenly.
 func (f *Flow) bytesAt(t time.Duration) float64 {
-	i, _ := slices.BinarySearchFunc(f.Points, t, func(p Point, t time.Duration) int { return int(p.At - t) })
+	i, _ := slices.BinarySearchFunc(f.Points, t, func(p Point, t time.Duration) int { return cmp.Compare(p.At, t) })
 	switch {
 	case i == len(f.Points):
 		return float64(max(f.Result.Bytes, f.Points[i-1].Bytes))
