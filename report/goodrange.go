@@ -27,7 +27,7 @@ const (
 // rateRange returns the interval of a goodput from the flows' counters while all flows carried data.
 func rateRange(g *Goodput, ph *Phase, rec *bufferbloat.Recording) RateRange {
 	stretch := max(minStretch, (ph.To-ph.From)/maxStretches)
-	n := int((ph.To - ph.From) / stretch)
+	n := int(max(0, ph.To-ph.From) / stretch) // not above maxStretches by more than one; a negative one would be cut to anything in 32 bits
 	if !g.OK || n < 8 {
 		return RateRange{}
 	}
