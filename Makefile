@@ -6,6 +6,10 @@
 # make pictures  the pictures of docs/pictures.md, anew
 # make seeds   the tables of docs/lab.md, anew: queues compared on emulated links, in virtual time (takes two minutes)
 # make fuzz    every fuzz target for FUZZTIME
+# make speedtest  bin/speedtest, the small program for routers, for this machine (docs/router.md)
+# make release    archives of both programs for all machines, with their sums, in bin/release (takes half an hour)
+# make sizes      the budgets of the small program, and that releases are the same each time
+# make emulated   the small program on other machines, by QEMU
 # make man     manual pages and completions of shells, in bin/share
 # make deb     Debian packages of the program and of the server, in bin/deb; DEB_ARCH=arm64 and the like for other machines (docs/packaging.md)
 # make package-test  installs them into a Debian made for it, as root, and looks at what they do (takes minutes, and a mirror of Debian)
@@ -34,11 +38,23 @@ DEB_GO_riscv64  = GOARCH=riscv64
 DEB_GO_loong64  = GOARCH=loong64
 DEB_GO_s390x    = GOARCH=s390x
 
-.PHONY: all test check bench demo pictures seeds fuzz man deb package-test version clean
+.PHONY: all speedtest release sizes emulated test check bench demo pictures seeds fuzz man deb package-test version clean
 
 # The same commit gives the same bytes: no paths, no time, no C compiler.
 all:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/bloat ./cmd/bloat
+
+speedtest:
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/speedtest ./cmd/speedtest
+
+release:
+	GO=$(GO) packaging/release bin/release '$(or $(VERSION),unreleased)' $(SOURCE_DATE_EPOCH)
+
+sizes:
+	BLOAT_RELEASE=1 $(GO) test -count=1 -timeout 20m -run 'FitsItsBudgets|ReleasesAreReproducible' ./packaging
+
+emulated:
+	BLOAT_EMULATED=1 $(GO) test -count=1 -timeout 20m -run 'OtherMachines|WireFormats' ./cmd/speedtest
 
 # The emulated link in virtual time is some fifty times slower under the race detector. Tests that take too long there skip themselves
 # with -short, and their packages are tested once more without it.
