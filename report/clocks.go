@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"bufferbloat"
+	"bufferbloat/internal/host"
 )
 
 // Clocks says how the wall clocks of the two hosts compare, by a series with one-way delays over the whole run. Those delays themselves are kept as the
@@ -93,7 +94,7 @@ func clockSamples(s *bufferbloat.ProbeSeries, grain time.Duration) (picks []cloc
 		if !outcome(&x).HasRTT() || !x.HasOneWay {
 			continue
 		}
-		extra := (x.RTT - least) / 2
+		extra := (x.RTT-least)/2 + stampError(x.Stamp)
 		w := int((x.Sent - first) / width)
 		if extra > clockAsymmetry || have[w] && best[w].within <= extra+grain {
 			continue
@@ -107,6 +108,17 @@ func clockSamples(s *bufferbloat.ProbeSeries, grain time.Duration) (picks []cloc
 		}
 	}
 	return picks, least
+}
+
+// stampError is what a stamp may be off, by far most of the time.
+func stampError(s host.Stamp) time.Duration {
+	switch s {
+	case host.KernelStamp:
+		return 2 * time.Microsecond
+	case host.LinkStamp:
+		return 0
+	}
+	return 100 * time.Microsecond
 }
 
 // drift returns how much faster the other clock runs, by the two samples that tell it best, and how far that may be off, as ratios; or false where the

@@ -448,6 +448,15 @@ func TestLateProbesVoidTheSeries(t *testing.T) {
 	if _, ok := finding(New(fifoRun()), "probes_late"); ok {
 		t.Error("punctual probes are said to be late")
 	}
+	// Those that would have been late are not sent.
+	for late, void := range map[uint64]bool{2: false, 6: false, 20: true} { // of some 700
+		rec := fifoRun()
+		rec.Probes[0].Tally.SenderLate = late
+		r := New(rec)
+		if f, ok := finding(r, "probes_late"); ok != void || r.Series[0].Void != void || void && !strings.HasPrefix(f.Text, "20 icmp probes were due") {
+			t.Errorf("%d were late by more than an interval: void %v, %v", late, r.Series[0].Void, f)
+		}
+	}
 }
 
 func TestBusyHostsWeaken(t *testing.T) {

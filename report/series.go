@@ -68,6 +68,9 @@ func newSeries(p *bufferbloat.ProbeSeries, room *room) Series {
 		s.LatenessP99, s.LatenessMax, s.HasLateness = d.P99, d.Max, true
 		s.Void = s.Interval > 0 && s.LatenessP99 > s.Interval
 	}
+	// Those that were more than an interval late were not sent, and are in no quantile.
+	due := uint64(len(late)) + p.Tally.SenderLate
+	s.Void = s.Void || p.Tally.SenderLate >= fewUnsent && p.Tally.SenderLate*100 > due
 	return s
 }
 
