@@ -12,6 +12,18 @@ import (
 	"bufferbloat/load"
 )
 
+// PlanError is one thing that is wrong with a plan. An error of Check joins these.
+type PlanError struct {
+	Place Place
+	Text  string
+}
+
+func (e *PlanError) Error() string { return e.Text }
+
+// Place is a part of a plan by its numbers from 1: of a server other than the plan's own, of a phase or of a flow in it, or of a probe. The zero
+// Place is the plan as a whole.
+type Place struct{ Server, Phase, Flow, Probe int }
+
 // Check says what is wrong with a plan, all of it at once, or returns nil.
 func (p *Plan) Check() error {
 	c := &checker{plan: p, seen: map[string]bool{}}
@@ -22,7 +34,8 @@ func (p *Plan) Check() error {
 	if len(p.Others) >= MaxServers {
 		c.bad("%d servers: want at most %d", len(p.Others)+1, MaxServers)
 	}
-	for _, s := range p.Others {
+	for i, s := range p.Others {
+		c.place = Place{Server: i + 1}
 		c.once("server", s.Name)
 		what := fmt.Sprintf("server %q: ", s.Name)
 		if s.Host == "" {
@@ -30,18 +43,22 @@ func (p *Plan) Check() error {
 		}
 		c.server(what, s)
 	}
+	c.place = Place{}
 	if n := len(p.Phases); n == 0 {
 		c.bad("no phase")
 	} else if n > MaxPhases {
 		c.bad("%d phases: want at most %d", n, MaxPhases)
 	}
 	for i := range p.Phases {
+		c.place = Place{Phase: i + 1}
 		c.phase(&p.Phases[i])
 	}
+	c.place = Place{}
 	if n := len(p.Probes); n > MaxProbes {
 		c.bad("%d probes: want at most %d", n, MaxProbes)
 	}
 	for i := range p.Probes {
+		c.place = Place{Probe: i + 1}
 		c.probe(&p.Probes[i])
 	}
 	return errors.Join(c.errs...)
@@ -49,13 +66,14 @@ func (p *Plan) Check() error {
 
 // checker collects what is wrong with a plan.
 type checker struct {
-	plan *Plan
-	seen map[string]bool
-	errs []error
+	plan  *Plan
+	place Place // that is looked at
+	seen  map[string]bool
+	errs  []error
 }
 
 func (c *checker) bad(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf(format, args...))
+	c.errs = append(c.errs, &PlanError{c.place, fmt.Sprintf(format, args...)})
 }
 
 // once complains of a name that is missing or was there before.
@@ -91,12 +109,13 @@ func (c *checker) serverOf(what, name string) Server {
 func (c *checker) phase(ph *PhasePlan) {
 	c.once("phase", ph.Name)
 	if err := ph.check(); err != nil {
-		c.errs = append(c.errs, err)
+		c.bad("%v", err)
 	}
 	if ph.Skip < 0 || ph.Skip > 0 && (ph.Kind != Load || ph.Skip > ph.Length-MinLoad) {
 		c.bad("%s without its first %v: want a load phase that lasts %v longer", ph.Name, ph.Skip, MinLoad)
 	}
 	for i := range ph.Flows {
+		c.place.Flow = i + 1
 		c.flow(&ph.Flows[i], ph)
 	}
 }

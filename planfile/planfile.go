@@ -3,6 +3,7 @@ package planfile
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,7 +22,8 @@ var schema []byte
 // JSONSchema returns the JSON Schema of the files. The caller must not change it.
 func JSONSchema() []byte { return schema }
 
-// Error is what is wrong with a file, and where. It is what Read returns, and what the definition's Build returns for values that come of parameters.
+// Error is what is wrong with a file, and where. It is what Read returns, and what the definition's Build returns, joined where there are several: for values
+// that come of parameters, and for what contradicts itself.
 type Error = yamlnode.Error
 
 // Limits of a file.
@@ -59,7 +61,7 @@ func Read(name string, b []byte) (bufferbloat.Definition, error) {
 	if d.Own, err = servers(m["server"], m["servers"]); err != nil {
 		return d, err
 	}
-	f := &file{name: d.Name, top: m}
+	f := &file{name: d.Name, root: root, top: m}
 	d.Build = f.build
 	return d, f.try(&d)
 }
@@ -75,7 +77,7 @@ func (f *file) try(d *bufferbloat.Definition) error {
 	}
 	var wrong error
 	dry.Build = func(v *bufferbloat.Values) (p bufferbloat.Plan, err error) {
-		p, wrong = f.build(v)
+		p, _, wrong = f.plan(v)
 		return p, wrong
 	}
 	// What is wrong with the plan as a whole may be right with other parameters, and is told when it is to run.
@@ -181,50 +183,97 @@ func isName(s string) bool {
 // file is a file's parts from which plans are built.
 type file struct {
 	name  string
+	root  yamlnode.Value
 	top   map[string]yamlnode.Value
 	built int
 }
 
-// build makes the plan for the parameters and servers given.
+// build makes the plan for the parameters and servers given, and tells where in the file what is wrong with it stands.
 func (f *file) build(v *bufferbloat.Values) (bufferbloat.Plan, error) {
-	f.built++
-	all := v.Servers()
-	p := bufferbloat.Plan{Name: f.name, Server: all[0], Others: all[1:]}
-	var err error
-	if p.Workload, err = f.top["workload"].Text(); err != nil {
-		return p, err
-	}
-	phases, err := f.top["phases"].List()
+	p, places, err := f.plan(v)
 	if err != nil {
 		return p, err
 	}
+	return p, f.locate(p.Check(), places)
+}
+
+// locate gives what is wrong with a plan its place in the file, each thing once: flows that one entry makes have their mistakes in common.
+func (f *file) locate(err error, places map[bufferbloat.Place]yamlnode.Value) error {
+	all, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	var out []error
+	seen := map[string]bool{}
+	for _, err := range all.Unwrap() {
+		value := f.root
+		if e, ok := err.(*bufferbloat.PlanError); ok && e.Place != (bufferbloat.Place{}) {
+			value = places[e.Place]
+		}
+		if err = value.Errorf("%v", err); !seen[err.Error()] {
+			seen[err.Error()] = true
+			out = append(out, err)
+		}
+	}
+	return errors.Join(out...)
+}
+
+// plan makes the plan, unchecked, and says where in the file its parts stand.
+func (f *file) plan(v *bufferbloat.Values) (p bufferbloat.Plan, places map[bufferbloat.Place]yamlnode.Value, err error) {
+	f.built++
+	all := v.Servers()
+	p = bufferbloat.Plan{Name: f.name, Server: all[0], Others: all[1:]}
+	places = map[bufferbloat.Place]yamlnode.Value{}
+	servers, err := f.top["servers"].List()
+	if err != nil {
+		return p, nil, err
+	}
+	for i := range p.Others {
+		places[bufferbloat.Place{Server: i + 1}] = f.root // more hosts than the file names
+		if i < len(servers) {
+			places[bufferbloat.Place{Server: i + 1}] = servers[i]
+		}
+	}
+	if p.Workload, err = f.top["workload"].Text(); err != nil {
+		return p, nil, err
+	}
+	phases, err := f.top["phases"].List()
+	if err != nil {
+		return p, nil, err
+	}
 	if len(phases) > bufferbloat.MaxPhases {
-		return p, f.top["phases"].Errorf("%d phases: want at most %d", len(phases), bufferbloat.MaxPhases)
+		return p, nil, f.top["phases"].Errorf("%d phases: want at most %d", len(phases), bufferbloat.MaxPhases)
 	}
 	flows := 0
-	for _, value := range phases {
-		ph, err := readPhase(value, v, &p)
+	for i, value := range phases {
+		places[bufferbloat.Place{Phase: i + 1}] = value
+		ph, err := readPhase(value, v, &p, func(flow int, v yamlnode.Value) { places[bufferbloat.Place{Phase: i + 1, Flow: flow}] = v })
 		if err != nil {
-			return p, err
+			return p, nil, err
 		}
 		if flows += len(ph.Flows); flows > maxFlows {
-			return p, value.Errorf("more than %d flows in all", maxFlows)
+			return p, nil, value.Errorf("more than %d flows in all", maxFlows)
 		}
 		p.Phases = append(p.Phases, ph)
 	}
 	probes, err := f.top["probes"].List()
 	if err != nil {
-		return p, err
+		return p, nil, err
 	}
 	for _, value := range probes {
+		begin := len(p.Probes)
 		if p.Probes, err = repeat(value, probeFields(), p.Probes, bufferbloat.MaxProbes, v, &p); err != nil {
-			return p, err
+			return p, nil, err
+		}
+		for i := range p.Probes[begin:] {
+			places[bufferbloat.Place{Probe: begin + i + 1}] = value
 		}
 	}
-	return p, nil
+	return p, places, nil
 }
 
-func readPhase(value yamlnode.Value, v *bufferbloat.Values, p *bufferbloat.Plan) (bufferbloat.PhasePlan, error) {
+// readPhase reads a phase, and tells stands where each of its flows does, by its number from 1.
+func readPhase(value yamlnode.Value, v *bufferbloat.Values, p *bufferbloat.Plan, stands func(flow int, v yamlnode.Value)) (bufferbloat.PhasePlan, error) {
 	var ph bufferbloat.PhasePlan
 	e := &entry{values: v, host: p.Server.Host}
 	if err := read(value, phaseFields(), &ph, e.text, "flows"); err != nil {
@@ -243,8 +292,12 @@ func readPhase(value yamlnode.Value, v *bufferbloat.Values, p *bufferbloat.Plan)
 			return ph, err
 		}
 		for _, flow := range flows {
+			begin := len(ph.Flows)
 			if ph.Flows, err = repeat(flow, flowFields(), ph.Flows, bufferbloat.MaxFlows, v, p); err != nil {
 				return ph, err
+			}
+			for i := range ph.Flows[begin:] {
+				stands(begin+i+1, flow)
 			}
 		}
 	}

@@ -374,3 +374,37 @@ func TestTheExampleOfTheDocs(t *testing.T) {
 		t.Error("no example")
 	}
 }
+
+func TestWhatContradictsItselfHasItsPlace(t *testing.T) {
+	const text = `name: t
+parameters:
+  - {name: start, type: duration, default: 1s}
+servers:
+  - {name: far, host: far.example}
+  - {name: far, host: other.example}
+phases:
+  - {name: load, kind: load, length: 3s, flows: [
+      {name: up, direction: upload, start: "${start}"},
+      {name: many, direction: upload, count: 9}]}
+  - {name: load, kind: dran}
+probes:
+  - {name: ICMP, kind: icmp, interval: 200ms}
+  - {name: echo, kind: icpm, interval: 200ms}
+`
+	d, err := Read("t.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Plan([]bufferbloat.Server{{Host: "server.example"}}, map[string]string{"start": "5s"})
+	if err == nil {
+		t.Fatal("it was taken")
+	}
+	var got []string
+	for line := range strings.Lines(err.Error()) {
+		place, _, _ := strings.Cut(line, ": ")
+		got = append(got, place)
+	}
+	if want := []string{"t.yaml:6:5", "t.yaml:9:7", "t.yaml:10:7", "t.yaml:11:5", "t.yaml:11:5", "t.yaml:14:5"}; !slices.Equal(got, want) {
+		t.Errorf("got the places %v, want %v, in\n%v", got, want, err)
+	}
+}
