@@ -63,10 +63,10 @@ func (r *Result) deriveSeries(add adder) {
 			if own := s.Tally.SenderLate; own > 0 {
 				add("probes_late", severity, "", "%d %s probes were due more than the interval of %s ms before this program came to send them, and were not sent: "+
 					"this host was too busy, and the series does not stand", own, s.Name, plainMS(s.Interval))
-				continue
+			} else {
+				add("probes_late", severity, "", "%s probes left up to %s ms late (1%% of them more than %s ms, with one due each %s ms): "+
+					"this host was too busy, and the series does not stand", s.Name, ms(s.LatenessMax), ms(s.LatenessP99), plainMS(s.Interval))
 			}
-			add("probes_late", severity, "", "%s probes left up to %s ms late (1%% of them more than %s ms, with one due each %s ms): "+
-				"this host was too busy, and the series does not stand", s.Name, ms(s.LatenessMax), ms(s.LatenessP99), plainMS(s.Interval))
 		}
 		if s.Error != "" {
 			add("probe_ended", bufferbloat.Weakens, "", "%s probes: %s", s.Name, s.Error)
