@@ -14,7 +14,9 @@ import (
 const (
 	ownOverhead = 1.12 // headers of full-size segments take 4.6 %; the rest is for what is sent twice and seen here
 	ownACKs     = 0.06 // of the payload in the other direction: an acknowledgement for each full-size segment
-	ownProbe    = 1000 // bytes, of each probe in each direction
+	ownPacket   = 250  // bytes, of each probe of one packet in each direction, beyond 1.05 of its payload, which may come in fragments
+	ownExchange = 1000 // bytes, of each probe of several small packets
+	ownTLS      = 16e3 // bytes, of a handshake, certificates included
 	ownSegment  = 1600 // bytes, of each segment that was sent again
 
 	// competingShare is the share of the direction's highest rate from which on other traffic is worth a finding, and competingRate the least rate.
@@ -75,13 +77,32 @@ func (r *Recording) ownBytes(ph *Phase, d load.Direction) (bytes float64, ok boo
 		bytes += n*ownOverhead + float64(f.Result.Retransmits)*ownSegment
 	}
 	for i := range r.Probes {
+		sent := 0
 		for _, s := range r.Probes[i].Samples {
 			if s.Sent >= ph.From && s.Sent < ph.To {
-				bytes += ownProbe
+				sent++
 			}
 		}
+		each, told := r.Probes[i].ownBytes()
+		if sent > 0 && !told {
+			return 0, false
+		}
+		bytes += float64(sent) * each
 	}
 	return bytes, true
+}
+
+// ownBytes is what each probe takes of a direction at most, false where that is as much as the object has that it fetches.
+func (s *ProbeSeries) ownBytes() (each float64, told bool) {
+	switch ProbeKind(s.Kind) {
+	case ICMP, ICMPTimestamp, IRTT, TCPRR, UDPRR:
+		return 1.05*float64(s.Size) + ownPacket, true
+	case TLS:
+		return ownTLS, true
+	case Fetch, Page:
+		return 0, false
+	}
+	return ownExchange, true
 }
 
 // fullSize reports whether a flow's packets are as large as the path lets them be, so that headers are a small part of them.

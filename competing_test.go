@@ -102,6 +102,39 @@ func TestWhatWaitsInAQueueOnTheWayIsTheRunsOwn(t *testing.T) {
 	}
 }
 
+func TestProbesAreTakenForWhatTheyAre(t *testing.T) {
+	for _, c := range []struct {
+		kind    ProbeKind
+		size    int
+		carried float64 // bytes of the device for each probe, five a second for 5 s of idle
+		want    int
+	}{
+		{ICMP, 0, 100, 0},
+		{ICMP, 0, 10_000, 1},
+		{IRTT, 8000, 8400, 0},
+		{TCP, 0, 300, 0},
+		{TLS, 0, 8000, 0},
+		{TLS, 0, 40_000, 1},
+		{Fetch, 0, 100_000, 0}, // whose length is not known here
+		{Page, 0, 500_000, 0},
+	} {
+		r := &Recording{
+			Phases: []Phase{{Name: "idle", Kind: Idle, To: 5 * time.Second}},
+			Others: []Quantity{{Name: "eth0::rx_bytes"}, {Name: "eth0::tx_bytes"}},
+			Probes: []ProbeSeries{{Kind: string(c.kind), Size: c.size}},
+		}
+		for n := range 31 {
+			at := time.Duration(n) * 200 * time.Millisecond
+			r.Others[0].At, r.Others[0].Values = append(r.Others[0].At, at), append(r.Others[0].Values, float64(n)*c.carried)
+			r.Others[1].At, r.Others[1].Values = append(r.Others[1].At, at), append(r.Others[1].Values, float64(n)*100)
+			r.Probes[0].Samples = append(r.Probes[0].Samples, probe.Sample{Sent: at})
+		}
+		if got := r.judgeCompeting("eth0"); len(got) != c.want {
+			t.Errorf("%s of %d bytes, %v carried for each: got %+v, want %d findings", c.kind, c.size, c.carried, got, c.want)
+		}
+	}
+}
+
 func TestTheSharesOfACPUBetweenTwoReadings(t *testing.T) {
 	const s = time.Second
 	values := []float64{-1, -1, -1, -1, -1}
