@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"bufferbloat/internal/bitrate"
@@ -50,7 +51,7 @@ func refuse(code wire.ErrorCode, format string, args ...any) *refusal {
 // run serves the connection to its end, and returns when nothing of it is left.
 func (s *session) run(ctx context.Context) {
 	defer s.conn.Close()
-	release := pump.OnDone(ctx, func() { _ = s.conn.SetReadDeadline(s.host.Now().Add(-time.Second)) })
+	release := sync.OnceFunc(pump.OnDone(ctx, func() { _ = s.conn.SetReadDeadline(s.host.Now().Add(-time.Second)) }))
 	defer release()
 	if !s.send(wire.ParamExchange.Byte()) {
 		return
@@ -77,12 +78,16 @@ func (s *session) run(ctx context.Context) {
 	defer func() { s.give(s.peer.Addr(), s.moved) }()
 	s.belongs(s.conn)
 	s.ended = make(chan struct{})
-	if no := s.test(ctx); no != nil && no.code != 0 {
-		s.refuse(no)
-	} else if no != nil {
-		s.log.printf("iperf3: %v: %s", s.peer, no.why)
+	if no, begun := s.test(ctx); no != nil {
+		if !begun {
+			s.log.printf("iperf3: %v: no test: %s", s.peer, no.why)
+		}
+		if no.code != 0 {
+			s.say(wire.AppendError(nil, no.code, 0)...)
+		}
 	}
 	if ctx.Err() != nil {
+		release() // it would undo the wait for the client's end, behind the last word
 		s.say(wire.ServerTerminate.Byte())
 	}
 }

@@ -70,8 +70,9 @@ func (s *session) used() usage {
 	return u
 }
 
-// test runs the test whose parameters were taken. A refusal without a code is for the log alone: the client is gone, or knows.
-func (s *session) test(ctx context.Context) *refusal {
+// test runs the test whose parameters were taken, and reports whether it began, and logged its end. A refusal without a code is for the log alone:
+// the client is gone, or knows.
+func (s *session) test(ctx context.Context) (no *refusal, begun bool) {
 	_ = s.conn.SetReadDeadline(time.Time{})
 	alive, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -82,18 +83,18 @@ func (s *session) test(ctx context.Context) *refusal {
 		watcher.Wait()
 	}()
 	if ctx.Err() != nil { // its wake-up may have been undone
-		return &refusal{why: "this server ends"}
+		return &refusal{why: "this server ends"}, false
 	}
 	t := &test{session: s}
 	t.receive, _ = s.p.Sends()
 	if no := t.open(alive); no != nil {
-		return no
+		return no, false
 	}
 	defer t.close()
 	s.log.printf("iperf3: %v begins %s", s.peer, t)
-	no := t.run(alive, giveUp)
+	no = t.run(alive, giveUp)
 	t.logEnd(no)
-	return no
+	return no, true
 }
 
 // open gathers the streams.
@@ -168,6 +169,13 @@ func (t *test) run(alive context.Context, giveUp context.CancelCauseFunc) *refus
 	select {
 	case <-t.ended:
 	case <-whole.Done():
+		t.stopped = t.host.Now()
+		stopReceiving()
+		stopSending()
+		receivers.Wait()
+		senders.Wait()
+		helpers.Wait()
+		t.count()
 		return t.broken(alive)
 	}
 	t.gather(alive)
@@ -443,8 +451,9 @@ func (t *test) text() string {
 
 // logEnd notes how a test ended.
 func (t *test) logEnd(no *refusal) {
-	if t.stopped.IsZero() {
-		return // whoever knows why says so
+	if t.stopped.IsZero() { // it ended before any data could flow
+		t.log.printf("iperf3: %v ends: %s", t.peer, no.why)
+		return
 	}
 	received, sent := t.sums()
 	d := t.stopped.Sub(t.began)
