@@ -39,6 +39,7 @@ func (l *netperfLimits) apply(o *netperf.Options) error {
 	if o.MaxTestsPerAddress == 0 {
 		o.MaxTestsPerAddress = o.MaxTests
 	}
+	o.MaxIdle = maxIdle(descriptors())
 	o.CPU = func() (busy, total []time.Duration, err error) {
 		t, err := watch.CPU()
 		return t.Busy, t.Total, err
@@ -71,4 +72,14 @@ func (b *byteCount) Set(text string) error {
 	}
 	*b = byteCount(v)
 	return nil
+}
+
+// maxIdle is how many connections that run no test a server may keep, where the process may open so many descriptors; 0 is not known. The servers
+// share them and do not know of each other, so that whoever fills one with silence must leave the others enough.
+func maxIdle(descriptors uint64) int {
+	const most, listeners = 256, 16
+	if descriptors == 0 {
+		return most
+	}
+	return int(min(most, max(4, (descriptors-min(descriptors, listeners))/3)))
 }

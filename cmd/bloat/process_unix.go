@@ -31,3 +31,12 @@ func onContinue(f func()) (stop func()) {
 		<-done
 	}
 }
+
+// descriptors is how many the process may have open, 0 where that is not known.
+func descriptors() uint64 {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur <= 0 {
+		return 0
+	}
+	return uint64(limit.Cur)
+}

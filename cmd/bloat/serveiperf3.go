@@ -38,7 +38,7 @@ func (f *iperf3Flags) server(tests int, length time.Duration, log func(string), 
 	if f.streams < 1 || f.streams > 128 {
 		return nil, fmt.Errorf("--iperf3-max-streams %d: want 1 to 128", f.streams)
 	}
-	o := iperf3.Options{MaxTests: tests, MaxTestsPerAddress: tests, MaxStreams: f.streams, MaxLength: length, MaxRate: f.rate,
+	o := iperf3.Options{MaxTests: tests, MaxTestsPerAddress: tests, MaxIdle: maxIdle(descriptors()), MaxStreams: f.streams, MaxLength: length, MaxRate: f.rate,
 		CPU: watch.Own, Log: log, Ready: ready}
 	if (f.users == "") != (f.key == "") {
 		return nil, errors.New("--iperf3-users and --iperf3-private-key go together")

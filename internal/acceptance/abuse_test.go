@@ -20,6 +20,7 @@ import (
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/netperf"
 	"bufferbloat/load"
+	"bufferbloat/load/iperf3"
 	"bufferbloat/load/netperf"
 )
 
@@ -32,7 +33,7 @@ func TestTheServerWithFewDescriptorsServesTheNextRealClient(t *testing.T) {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		facility.Missing(t, "proc", err.Error())
 	}
-	at, pid, log := fewDescriptors(t)
+	at, _, pid, log := fewDescriptors(t)
 	client := &netperf.Client{Host: host.NewKernel(), Addr: at}
 	real := func(when string) {
 		t.Helper()
@@ -118,14 +119,47 @@ func dribble(t *testing.T, at netip.AddrPort, real func(string)) {
 	group.Wait()
 }
 
-// fewDescriptors runs the server on loopback and returns its address, its process and what it has logged so far.
-func fewDescriptors(t *testing.T) (netip.AddrPort, int, func() string) {
+// TestStrangersAtOnePortLeaveTheOthersRoom fills each of two servers of one process with silence, and has real clients of both in its midst: the
+// servers share the descriptors, and none knows what another could give up.
+func TestStrangersAtOnePortLeaveTheOthersRoom(t *testing.T) {
+	if _, err := os.Stat("/proc/self/fd"); err != nil {
+		facility.Missing(t, "proc", err.Error())
+	}
+	np, ip, _, _ := fewDescriptors(t)
+	h := host.NewKernel()
+	for _, at := range []netip.AddrPort{np, ip} {
+		for _, n := range []int{descriptors - 16, 200} {
+			var open []net.Conn
+			for range n {
+				c, err := net.DialTimeout("tcp", at.String(), 5*time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				open = append(open, c)
+			}
+			r, err := (&netperf.Client{Host: h, Addr: np}).NewFlow(netperf.FlowOptions{Direction: load.Upload, Length: 100 * time.Millisecond}).Run(t.Context())
+			if err != nil || r.Bytes == 0 {
+				t.Errorf("%d strangers at %v: a netperf client: %d bytes, %v", n, at, r.Bytes, err)
+			}
+			flow := (&iperf3.Client{Host: h, Addr: ip}).NewTest(iperf3.TestOptions{Uploads: 1, Length: 100 * time.Millisecond}).Flows(load.Upload)[0]
+			if r, err = flow.Run(t.Context()); err != nil || r.Bytes == 0 {
+				t.Errorf("%d strangers at %v: an iperf3 client: %d bytes, %v", n, at, r.Bytes, err)
+			}
+			for _, c := range open {
+				_ = c.Close()
+			}
+		}
+	}
+}
+
+// fewDescriptors runs the server on loopback and returns its addresses for netperf and iperf3, its process and what it has logged so far.
+func fewDescriptors(t *testing.T) (np, ip netip.AddrPort, pid int, log func() string) {
 	t.Helper()
 	binary, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ports [2]int
+	var ports [3]int
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -135,36 +169,37 @@ func fewDescriptors(t *testing.T) (netip.AddrPort, int, func() string) {
 		_ = l.Close()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	script := fmt.Sprintf("ulimit -n %d && exec %q serve --bind 127.0.0.1 --port %d --irtt-port %d --iperf3-port 0", descriptors, binary, ports[0], ports[1])
+	script := fmt.Sprintf("ulimit -n %d && exec %q serve --bind 127.0.0.1 --port %d --irtt-port %d --iperf3-port %d",
+		descriptors, binary, ports[0], ports[1], ports[2])
 	cmd := exec.CommandContext(ctx, "sh", "-c", script)
 	var mu sync.Mutex
-	var log bytes.Buffer
-	cmd.Stderr = writer(func(b []byte) (int, error) { mu.Lock(); defer mu.Unlock(); return log.Write(b) })
+	var printed bytes.Buffer
+	cmd.Stderr = writer(func(b []byte) (int, error) { mu.Lock(); defer mu.Unlock(); return printed.Write(b) })
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	text := func() string { mu.Lock(); defer mu.Unlock(); return log.String() }
+	log = func() string { mu.Lock(); defer mu.Unlock(); return printed.String() }
 	t.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait()
 		if t.Failed() {
-			s := text()
+			s := log()
 			t.Logf("bloat serve printed, at the end:\n%s", s[max(0, len(s)-3000):])
 		}
 	})
-	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(ports[0]))
+	np, ip = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(ports[0])), netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(ports[2]))
 	for range 400 {
-		c, err := net.DialTimeout("tcp", at.String(), time.Second)
+		c, err := net.DialTimeout("tcp", np.String(), time.Second)
 		if err == nil {
 			_ = c.Close()
-			return at, cmd.Process.Pid, text
+			return np, ip, cmd.Process.Pid, log
 		}
 		time.Sleep(25 * time.Millisecond) // refused: the server is on its way, and tells nobody when it is there
 	}
 	t.Fatal("bloat serve does not answer within 10 s")
-	return at, 0, nil
+	return np, ip, 0, nil
 }
 
 type writer func([]byte) (int, error)

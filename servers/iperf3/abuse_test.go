@@ -85,7 +85,7 @@ func TestTheNextClientIsServedWithinASecondWhateverOthersDo(t *testing.T) {
 					}
 					real(t, h)
 					v.mu.Lock()
-					if len(v.half) > maxHalfOpen {
+					if len(v.half) > v.o.MaxIdle {
 						t.Errorf("%d connections are open that have asked for nothing", len(v.half))
 					}
 					v.mu.Unlock()
@@ -286,7 +286,7 @@ func TestAnInterruptedServerSaysSo(t *testing.T) {
 			data = p.open(wire.Params{Parallel: 1, Time: time.Minute}, at)
 			_, _ = data[0].Write(make([]byte, 100))
 			time.Sleep(time.Second)
-			go func() { time.Sleep(2 * time.Second); _ = p.conn.(interface{ CloseWrite() error }).CloseWrite() }()
+			go func() { time.Sleep(time.Second); _ = p.conn.(interface{ CloseWrite() error }).CloseWrite() }()
 		})
 		p.expect(time.Second, wire.ServerTerminate)
 		_ = data[0].Close()
@@ -309,6 +309,39 @@ func TestAClientThatGivesUpIsBelieved(t *testing.T) {
 			real(t, h)
 		})
 	})
+}
+
+// A log in which a test that was broken off has no bytes hides the traffic of all who kill their clients.
+func TestTheLogSaysWhatATestMovedThatWasBrokenOff(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(p *peer)
+		want string
+	}{
+		{"given up", func(p *peer) { p.write([]byte{wire.ClientTerminate.Byte()}); p.refused(time.Second) }, "the client gave up"},
+		{"gone", func(p *peer) { _ = p.conn.Close() }, "the client is gone"},
+		{"silent", func(p *peer) { time.Sleep(32 * time.Second); p.refused(time.Second) }, "no data came or went for too long (30s)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log []string
+				inMemory(t, Options{Log: func(line string) { log = append(log, line) }}, func(h *memnet.Net, v *service) {
+					p := begin(t, h, at)
+					data := p.open(wire.Params{Parallel: 1, Time: time.Second}, at)
+					_, _ = data[0].Write(make([]byte, 1000))
+					time.Sleep(time.Second)
+					tt.end(p)
+					_ = p.conn.Close()
+					_ = data[0].Close()
+					time.Sleep(time.Second)
+				})
+				last := log[len(log)-1]
+				if len(log) != 2 || !strings.Contains(last, "received 1000 bytes") || !strings.HasSuffix(last, "; "+tt.want) {
+					t.Errorf("the log is %q, want bytes and %q once", log, tt.want)
+				}
+			})
+		})
+	}
 }
 
 func TestStreamsKeepTheirOrderWhateverCookieComesFirst(t *testing.T) {

@@ -32,6 +32,7 @@ import (
 type Options struct {
 	MaxTests           int             // tests at once; 0 means 64. Who comes too much is told that the server is busy
 	MaxTestsPerAddress int             // of one IPv4 address or IPv6 /64; 0 means 32
+	MaxIdle            int             // connections that are no part of a test yet; 0 means 256
 	MaxTestsPerHour    int             // that one address may begin; 0 is no limit
 	MaxBytesPerHour    uint64          // of payload, both ways, after which an address may begin no more tests; 0 is no limit
 	MaxStreams         int             // of a test in each direction; 0 means 128, which is also the most
@@ -75,7 +76,6 @@ const (
 	goodbye        = time.Second
 	clockSkew      = 10 * time.Second // between a login and our clock
 	acceptRetry    = 20 * time.Millisecond
-	maxHalfOpen    = 256
 	maxWindow      = 16 << 20
 	maxResults     = 1 << 20 // of a client, which sends no report
 )
@@ -173,6 +173,9 @@ func newService(o Options, h host.Host) (*service, error) {
 	if o.MaxTestsPerAddress == 0 {
 		o.MaxTestsPerAddress = min(32, o.MaxTests)
 	}
+	if o.MaxIdle == 0 {
+		o.MaxIdle = 256
+	}
 	if o.MaxStreams == 0 {
 		o.MaxStreams = 128
 	}
@@ -186,7 +189,7 @@ func newService(o Options, h host.Host) (*service, error) {
 		o.MaxUDPRate = min(o.MaxUDPRate, o.MaxRate)
 	}
 	switch {
-	case o.MaxTests < 0 || o.MaxTestsPerAddress < 0 || o.MaxStreams < 0 || o.MaxTestsPerHour < 0 || o.MaxLength < 0 || o.MaxRate < 0 || o.MaxUDPRate < 0:
+	case o.MaxTests < 0 || o.MaxTestsPerAddress < 0 || o.MaxIdle < 0 || o.MaxStreams < 0 || o.MaxTestsPerHour < 0 || o.MaxLength < 0 || o.MaxRate < 0 || o.MaxUDPRate < 0:
 		return nil, errors.New("iperf3 server: a limit is negative")
 	case o.MaxStreams > 128:
 		return nil, errors.New("iperf3 server: more than 128 streams, which no client asks for")
@@ -233,10 +236,10 @@ func (v *service) arrive(conn net.Conn) *arrival {
 	v.accepted++
 	a.number = v.accepted
 	v.half = append(v.half, a)
-	full := len(v.half) > maxHalfOpen
+	full := len(v.half) > v.o.MaxIdle
 	v.mu.Unlock()
 	if full {
-		v.evict(maxHalfOpen)
+		v.evict(v.o.MaxIdle)
 	}
 	return a
 }

@@ -175,11 +175,20 @@ func (v *service) locked(a netip.Addr) bool {
 // client asks as soon as it is connected.
 type idlers struct{ list []*session }
 
-// rested puts a session at the end of the list.
+// rested puts a session at the end of the list. Where the list is longer than it may be, the oldest is put out; its own goroutine does the rest.
 func (v *service) rested(s *session) {
+	var victim *session
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	v.idle.list = append(v.idle.list, s)
+	if v.o.MaxIdle > 0 && len(v.idle.list) > v.o.MaxIdle {
+		victim = v.idle.list[0]
+		v.idle.remove(victim)
+	}
+	v.mu.Unlock()
+	if victim != nil {
+		v.log.printf("netperf: %v put out, to make room", victim.peer)
+		_ = victim.conn.Close()
+	}
 }
 
 // woke takes a session off the list.

@@ -37,6 +37,7 @@ type Options struct {
 	DataPorts          PortRange     // where data connections and sockets are taken; the zero range is any free port
 	MaxTests           int           // tests at once; 0 means 64
 	MaxTestsPerAddress int           // of one IPv4 address or IPv6 /64; 0 means 32
+	MaxIdle            int           // connections that run no test, of all addresses; 0 means as many as come with four times MaxTests
 	MaxLength          time.Duration // of a test; 0 means 1 h. A client's usual extra minute is allowed on top
 	// MaxTestsPerHour and MaxBytesPerHour are what one address may begin and move in an hour; 0 is no limit. A bulk flow that reaches the
 	// limit of bytes is ended.
@@ -155,7 +156,7 @@ func newService(o Options, h host.Host) (*service, error) {
 		o.Version = "unversioned"
 	}
 	switch {
-	case o.MaxTests < 0 || o.MaxTestsPerAddress < 0 || o.MaxLength < 0 || o.MaxTestsPerHour < 0 || o.MaxRate < 0:
+	case o.MaxTests < 0 || o.MaxTestsPerAddress < 0 || o.MaxIdle < 0 || o.MaxLength < 0 || o.MaxTestsPerHour < 0 || o.MaxRate < 0:
 		return nil, errors.New("netperf server: a limit is negative")
 	case !o.DataPorts.isZero() && (o.DataPorts.First == 0 || o.DataPorts.First > o.DataPorts.Last):
 		return nil, fmt.Errorf("netperf server: %d to %d is no port range", o.DataPorts.First, o.DataPorts.Last)
@@ -218,9 +219,11 @@ func (v *service) start(ctx context.Context, conn net.Conn) {
 			return
 		}
 	}
+	s := newSession(v, conn)
+	v.rested(s) // here, in the order in which they came
 	v.sessions.Go(func() {
 		defer v.give(peer.Addr(), usage{connections: 1}, 0)
-		newSession(v, conn).run(ctx)
+		s.run(ctx)
 	})
 }
 

@@ -35,10 +35,9 @@ func newSession(v *service, conn net.Conn) *session {
 		gone: make(chan struct{})}
 }
 
-// run serves the connection to its end, and returns when nothing of it is left.
+// run serves the connection to its end, and returns when nothing of it is left. The session is among those that have no test.
 func (s *session) run(ctx context.Context) {
 	defer close(s.gone)
-	s.rested(s)
 	defer s.woke(s)
 	alive, gone := context.WithCancelCause(ctx)
 	release := pump.OnDone(ctx, func() { _ = s.conn.Close() })
