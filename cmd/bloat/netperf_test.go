@@ -49,7 +49,7 @@ func TestTheCommandLinesOfFlentAndTheScriptsAreRead(t *testing.T) {
 
 func TestCommandLinesThatCannotBe(t *testing.T) {
 	for _, line := range []string{
-		"-H", "-H -f", "-H a;b,9", "-x", "host", "-D 0", "-D nan", "-f q", "-f mm", "-l 99999999999", "-l 3G", "-p 70000", "-Y 256", "-Y nosuch", "-v x",
+		"-H", "-H -f", "-H a;b,9", "-x", "host", "-D 0", "-D nan", "-f q", "-f mm", "-f x", "-t UDP_STREAM -f x", "-l 99999999999", "-l 3G", "-p 70000", "-Y 256", "-Y nosuch", "-v x",
 		"-t omni -- -d nowhere", "-t omni -- -d recv -T udp", "-t TCP_STREAM -- -b 4", "-t UDP_STREAM -l -100", "-- -k", "-- -k ,", "-- -r 0", "-- -P 5,6",
 		"-- -b 70000", "-- -m -1", "-- -O", "-H " + strings.Repeat("x", 300),
 	} {
@@ -99,5 +99,16 @@ func TestRatesInEachOfNetperfsUnits(t *testing.T) {
 	n := &netperfRun{netperfFlags: &netperfFlags{test: "TCP_RR"}}
 	if got := n.rate(16, 1); got != 1 || n.unitsName() != "Trans" {
 		t.Errorf("transactions: got %v %s", got, n.unitsName())
+	}
+}
+
+func TestIdleConnectionsLeaveDescriptorsToOthers(t *testing.T) {
+	for _, tt := range []struct {
+		descriptors uint64
+		want        int
+	}{{0, 256}, {1, 4}, {16, 4}, {64, 16}, {256, 80}, {1024, 256}, {1 << 63, 256}} {
+		if got := maxIdle(tt.descriptors); got != tt.want {
+			t.Errorf("%d idle connections of %d descriptors, want %d", got, tt.descriptors, tt.want)
+		}
 	}
 }

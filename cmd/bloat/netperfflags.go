@@ -374,6 +374,9 @@ func (f *netperfFlags) check() error {
 	if f.units > 0 && f.test == "UDP_STREAM" {
 		return errors.New("-l: a stream of datagrams ends by its time")
 	}
+	if f.format == 'x' && f.kind() == 0 {
+		return fmt.Errorf("-f x: %s has no transactions; want one of k m g K M G b B", f.test)
+	}
 	if f.burst > 0 && f.kind() != netperf.TCPRR && f.kind() != netperf.UDPRR {
 		return fmt.Errorf("-b: %s has no burst", f.test)
 	}
