@@ -280,7 +280,7 @@ func TestPacketsDoNotAllocate(t *testing.T) {
 	k := NewKernel()
 	for _, at := range loopbacks(t) {
 		server := listenUDP(t, k, at, Options{})
-		client := dialUDP(t, k, server.LocalAddr(), Options{})
+		client := dialUDP(t, k, server.LocalAddr(), Options{StampSends: true})
 		b := make([]byte, 100)
 		deadline := soon()
 		got := testing.AllocsPerRun(200, func() {
