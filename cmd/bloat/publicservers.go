@@ -259,7 +259,11 @@ func (a *app) chooseBest(ctx context.Context, f *directoryFlags, o bestOptions) 
 		return none, context.Cause(ctx)
 	}
 	if len(ranked) == 0 || ranked[0].Err != nil {
-		return none, fmt.Errorf("-H best: none of %d servers answers; see bloat servers --rank", len(may))
+		not := ""
+		if len(why) > 0 {
+			not = ", and others may not be used now (" + strings.Join(why, "; ") + ")"
+		}
+		return none, fmt.Errorf("-H best: none of %d servers answers%s; see bloat servers --rank", len(may), not)
 	}
 	fmt.Fprintf(a.stderr, "bloat: the nearest of %d servers is %s, port %d: %v by TCP handshake\n", len(may), report.Printable(ranked[0].Entry.Key()),
 		ranked[0].Port, ranked[0].RTT.Round(10*time.Microsecond))
