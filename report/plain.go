@@ -35,7 +35,7 @@ const (
 )
 
 // Plain says in a sentence or two for everyone what the load does to the delay, by the medians; the verdict is by the 90th percentile under load over the idle
-// median. It is "" where the result is void or partial, has no baseline, or has too few samples.
+// median. It is "" where the result is void or partial, has no baseline, or has too few samples, and there is none where a CPU of the host or its quota was the limit.
 func (r *Result) Plain() string {
 	if r.verdict() != 0 || r.Void() {
 		return ""
@@ -62,6 +62,9 @@ func (r *Result) Plain() string {
 	}
 	if len(bad)+len(good) == 0 {
 		return ""
+	}
+	if slices.ContainsFunc(r.Findings, func(f bufferbloat.Finding) bool { return f.Code == "cpu_client" }) {
+		return "Limited by CPU: the host that measured may have been the limit, so this is no verdict on the link."
 	}
 	var out []string
 	long := idle/2 > goodCall

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -206,5 +207,37 @@ func TestStatedFigures(t *testing.T) {
 	}
 	if p := Improvement(r, r).Phases[0]; p.OK {
 		t.Error("an improvement was computed from tables without samples")
+	}
+}
+
+// Reports 72: where the tool is the limit, nothing is said of the link.
+func TestWhereTheCPUIsTheLimitThereIsNoVerdict(t *testing.T) {
+	rec := fifoRun()
+	if text := New(rec).Plain(); !strings.Contains(text, "delay") || strings.Contains(text, "CPU") {
+		t.Fatalf("with enough CPU: %q", text)
+	}
+	for i := range rec.CPU.Samples {
+		rec.CPU.Samples[i].Busy = []float64{0.99, 0.1}
+	}
+	if text := New(rec).Plain(); !strings.HasPrefix(text, "Limited by CPU: ") || strings.Contains(text, "delay") {
+		t.Errorf("with a busy CPU: %q", text)
+	}
+}
+
+// The block of speedtest-netperf.sh.
+func TestTheCPUBlockHasALineForEachCore(t *testing.T) {
+	rec := fifoRun()
+	p := &New(rec).Phases[1]
+	var at []time.Duration
+	var values []float64
+	for _, s := range rec.CPU.Samples {
+		at, values = append(at, s.At), append(values, 1.8e9)
+	}
+	rec.Others = append(rec.Others, bufferbloat.Quantity{Name: "cpu0::frequency", Unit: "Hz", At: at, Values: values})
+	out := written(t, New(rec).WriteSpeedtestCPU)
+	want := fmt.Sprintf(" CPU Load: [in %% busy (avg +/- std dev) @ avg frequency, %d samples]\n     cpu0: %5.1f +/- %4.1f  @ 1800 MHz\n", p.CPU.Samples,
+		100*p.CPU.Cores[0].Mean, 100*p.CPU.Cores[0].StdDev)
+	if !strings.Contains(out, want) || !strings.Contains(out, " Overhead: [in % used of total CPU available]\nspeedtest: ") {
+		t.Errorf("no %q in\n%s", want, out)
 	}
 }
