@@ -85,7 +85,7 @@ func (f *appFlags) serve(ctx context.Context, group *errgroup.Group, h host.Host
 		if w.port == 0 {
 			continue
 		}
-		s := &web.Server{Options: web.Options{TLS: w.secure, MaxTime: longest, Ready: ready(w.what)}}
+		s := &web.Server{Options: web.Options{TLS: w.secure, MaxTime: longest, MaxConnections: maxIdle(descriptors()), Ready: ready(w.what)}}
 		group.Go(func() error { return s.Serve(ctx, h, at(w.port)...) })
 	}
 	return nil

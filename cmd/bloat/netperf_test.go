@@ -106,7 +106,7 @@ func TestIdleConnectionsLeaveDescriptorsToOthers(t *testing.T) {
 	for _, tt := range []struct {
 		descriptors uint64
 		want        int
-	}{{0, 256}, {1, 4}, {16, 4}, {64, 16}, {256, 80}, {1024, 256}, {1 << 63, 256}} {
+	}{{0, 256}, {1, 4}, {16, 4}, {64, 12}, {256, 60}, {1024, 252}, {1 << 63, 256}} {
 		if got := maxIdle(tt.descriptors); got != tt.want {
 			t.Errorf("%d idle connections of %d descriptors, want %d", got, tt.descriptors, tt.want)
 		}

@@ -74,12 +74,12 @@ func (b *byteCount) Set(text string) error {
 	return nil
 }
 
-// maxIdle is how many connections that run no test a server may keep, where the process may open so many descriptors; 0 is not known. The servers
+// maxIdle is how many connections that run no test, or serve the web, a server may keep, where the process may open so many descriptors; 0 is not known. The servers
 // share them and do not know of each other, so that whoever fills one with silence must leave the others enough.
 func maxIdle(descriptors uint64) int {
 	const most, listeners = 256, 16
 	if descriptors == 0 {
 		return most
 	}
-	return int(min(most, max(4, (descriptors-min(descriptors, listeners))/3)))
+	return int(min(most, max(4, (descriptors-min(descriptors, listeners))/4)))
 }

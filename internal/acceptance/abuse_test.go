@@ -33,7 +33,7 @@ func TestTheServerWithFewDescriptorsServesTheNextRealClient(t *testing.T) {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		facility.Missing(t, "proc", err.Error())
 	}
-	at, _, pid, log := fewDescriptors(t)
+	at, _, _, pid, log := fewDescriptors(t)
 	client := &netperf.Client{Host: host.NewKernel(), Addr: at}
 	real := func(when string) {
 		t.Helper()
@@ -119,15 +119,15 @@ func dribble(t *testing.T, at netip.AddrPort, real func(string)) {
 	group.Wait()
 }
 
-// TestStrangersAtOnePortLeaveTheOthersRoom fills each of two servers of one process with silence, and has real clients of both in its midst: the
+// TestStrangersAtOnePortLeaveTheOthersRoom fills each of three servers of one process with silence, and has real clients of two in its midst: the
 // servers share the descriptors, and none knows what another could give up.
 func TestStrangersAtOnePortLeaveTheOthersRoom(t *testing.T) {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		facility.Missing(t, "proc", err.Error())
 	}
-	np, ip, _, _ := fewDescriptors(t)
+	np, ip, web, _, _ := fewDescriptors(t)
 	h := host.NewKernel()
-	for _, at := range []netip.AddrPort{np, ip} {
+	for _, at := range []netip.AddrPort{np, ip, web} {
 		for _, n := range []int{descriptors - 16, 200} {
 			var open []net.Conn
 			for range n {
@@ -152,14 +152,14 @@ func TestStrangersAtOnePortLeaveTheOthersRoom(t *testing.T) {
 	}
 }
 
-// fewDescriptors runs the server on loopback and returns its addresses for netperf and iperf3, its process and what it has logged so far.
-func fewDescriptors(t *testing.T) (np, ip netip.AddrPort, pid int, log func() string) {
+// fewDescriptors runs the server on loopback and returns its addresses for netperf, iperf3 and HTTP, its process and what it has logged so far.
+func fewDescriptors(t *testing.T) (np, ip, web netip.AddrPort, pid int, log func() string) {
 	t.Helper()
 	binary, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ports [3]int
+	var ports [4]int
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -169,8 +169,8 @@ func fewDescriptors(t *testing.T) (np, ip netip.AddrPort, pid int, log func() st
 		_ = l.Close()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	script := fmt.Sprintf("ulimit -n %d && exec %q serve --bind 127.0.0.1 --port %d --irtt-port %d --iperf3-port %d",
-		descriptors, binary, ports[0], ports[1], ports[2])
+	script := fmt.Sprintf("ulimit -n %d && exec %q serve --bind 127.0.0.1 --port %d --irtt-port %d --iperf3-port %d --http-port %d",
+		descriptors, binary, ports[0], ports[1], ports[2], ports[3])
 	cmd := exec.CommandContext(ctx, "sh", "-c", script)
 	var mu sync.Mutex
 	var printed bytes.Buffer
@@ -189,17 +189,20 @@ func fewDescriptors(t *testing.T) (np, ip netip.AddrPort, pid int, log func() st
 			t.Logf("bloat serve printed, at the end:\n%s", s[max(0, len(s)-3000):])
 		}
 	})
-	np, ip = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(ports[0])), netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(ports[2]))
+	at := func(port int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))
+	}
+	np, ip, web = at(ports[0]), at(ports[2]), at(ports[3])
 	for range 400 {
 		c, err := net.DialTimeout("tcp", np.String(), time.Second)
 		if err == nil {
 			_ = c.Close()
-			return np, ip, cmd.Process.Pid, log
+			return np, ip, web, cmd.Process.Pid, log
 		}
 		time.Sleep(25 * time.Millisecond) // refused: the server is on its way, and tells nobody when it is there
 	}
 	t.Fatal("bloat serve does not answer within 10 s")
-	return np, ip, 0, nil
+	return np, ip, web, 0, nil
 }
 
 type writer func([]byte) (int, error)
