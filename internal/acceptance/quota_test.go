@@ -27,7 +27,7 @@ func quotaGroup(t *testing.T, cpus float64) string {
 		{"/sys/fs/cgroup/cpu", [][2]string{{"cpu.cfs_period_us", fmt.Sprint(period)}, {"cpu.cfs_quota_us", quota}}}, // version 1
 		{"/sys/fs/cgroup", [][2]string{{"cpu.max", quota + " " + fmt.Sprint(period)}}},                              // version 2
 	} {
-		dir := filepath.Join(c.top, fmt.Sprintf("bb-bench-%d", os.Getpid()))
+		dir := filepath.Join(c.top, fmt.Sprintf("bb-bench-%d-%s", os.Getpid(), t.Name()))
 		if os.Mkdir(dir, 0o700) != nil {
 			continue
 		}
