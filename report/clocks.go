@@ -14,7 +14,7 @@ import (
 type Clocks struct {
 	Series string `json:"series"`
 	// Offset is the other host's clock less this one's in the middle of the run, if the idle path is as long one way as the other. It is off by what it is
-	// not, which is at most Within, half of the least round-trip time.
+	// not, and by what its samples are, which is at most Within: half of the least round-trip time, and the error of most samples.
 	Offset time.Duration `json:"offset_ns"`
 	Within time.Duration `json:"offset_within_ns"`
 	// Drift is how much faster the other host's clock runs, in parts of a million, within DriftWithin of it; null where the run is too short to tell, or a
@@ -50,7 +50,7 @@ func newClocks(s *bufferbloat.ProbeSeries) *Clocks {
 	if len(picks) == 0 {
 		return nil
 	}
-	c := &Clocks{Series: s.Name, Within: least/2 + grain}
+	c := &Clocks{Series: s.Name}
 	for i := 1; i < len(picks); i++ {
 		a, b := picks[i-1], picks[i]
 		slack := a.within + b.within + time.Duration(maxSlew*float64(b.at-a.at)) + clockStep
@@ -62,14 +62,18 @@ func newClocks(s *bufferbloat.ProbeSeries) *Clocks {
 		ppm, ppmWithin := slope*1e6, within*1e6
 		c.Drift, c.DriftWithin = &ppm, &ppmWithin
 	} else {
-		slope = 0
+		slope, within = 0, 0
 	}
-	offsets := make([]time.Duration, len(picks))
+	offsets, errors := make([]time.Duration, len(picks)), make([]time.Duration, len(picks))
 	for i, p := range picks {
-		offsets[i] = p.offset - time.Duration(slope*float64(p.at-middle))
+		fromMiddle := p.at - middle
+		offsets[i] = p.offset - time.Duration(slope*float64(fromMiddle))
+		errors[i] = p.within + time.Duration(within*float64(fromMiddle.Abs()))
 	}
 	slices.Sort(offsets)
-	c.Offset = offsets[len(offsets)/2]
+	slices.Sort(errors)
+	// Where more than half of the samples are no further off than that, neither is their median.
+	c.Offset, c.Within = offsets[len(offsets)/2], least/2+errors[len(errors)/2]
 	c.Agree = c.Offset.Abs() <= c.Within && !c.Stepped
 	return c
 }

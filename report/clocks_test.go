@@ -71,6 +71,23 @@ func TestClocksAreComparedOverTheWholeRun(t *testing.T) {
 	}
 }
 
+// One packet was as fast as can be; all others waited for the server to wake, so that they came late one way. The bound holds all the same.
+func TestTheBoundOfAnOffsetHoldsForTheSamplesThatGiveIt(t *testing.T) {
+	s := clockSeries(0, 0, 0)
+	for i := range s.Samples {
+		x := &s.Samples[i]
+		x.Up, x.Down = 5*time.Microsecond, 5*time.Microsecond
+		if i > 0 {
+			x.Up += 30 * time.Microsecond
+		}
+		x.RTT, x.Stamp = x.Up+x.Down, host.KernelStamp
+	}
+	got := newClocks(s)
+	if got == nil || !got.Agree || got.Offset < 10*time.Microsecond || got.Within > 30*time.Microsecond {
+		t.Errorf("got %+v, want clocks that agree, their offset about 15 us and its bound above that", got)
+	}
+}
+
 // The server's stamps are 250 ms behind. The delays are kept as they are, a note says so, and what the load added is told all the same.
 func TestDelaysByClocksThatDifferAreKeptAndMarked(t *testing.T) {
 	s := clockSeries(-250*time.Millisecond, 0, 0)
