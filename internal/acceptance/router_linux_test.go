@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"bufferbloat"
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/facility"
 	"bufferbloat/internal/testnet"
@@ -85,10 +86,12 @@ func TestTheProgramForRoutersNeedsLittleMemory(t *testing.T) {
 	n.Down.Shape(t, queue)
 	n.Up.Shape(t, queue)
 	serve(t, n)
+	kept := filepath.Join(t.TempDir(), "x.bloat.json.gz")
 	for _, length := range lengths {
+		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 2*length+60*time.Second)
 		cmd := exec.CommandContext(ctx, "sh", "-c", `echo $$ >"$1/cgroup.procs" && shift && exec "$@"`, "sh", dir,
-			"nsenter", "--net=/run/netns/"+n.Client.Name, small(t), "-H", n.Server.IP.String(), "-t", seconds(length), "-i", "1", "--json")
+			"nsenter", "--net=/run/netns/"+n.Client.Name, small(t), "-H", n.Server.IP.String(), "-t", seconds(length), "-i", "1", "--json", "-o", kept)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		if err := cmd.Start(); err != nil {
@@ -111,10 +114,34 @@ func TestTheProgramForRoutersNeedsLittleMemory(t *testing.T) {
 			}
 		}
 		cancel()
+		agrees(t, kept, cmd.ProcessState, time.Since(began))
 		fmt.Printf("speedtest, 5 flows, %v each way: %.1f MiB resident at most\n", length, float64(most)/(1<<20))
 		if len(parse(t, stdout.Bytes()).Phases) < 3 || most == 0 || most > smallMemoryBound {
 			t.Errorf("%v each way: %d bytes resident, want 1 to %d\n%s", length, most, smallMemoryBound, stderr.String())
 		}
+	}
+}
+
+// agrees compares what a recording says of the program's own CPU use with what the kernel says of the process: they are to be within 2 points of all CPUs.
+func agrees(t *testing.T, recording string, process *os.ProcessState, wall time.Duration) {
+	t.Helper()
+	f, err := os.Open(recording)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rec, err := bufferbloat.ReadRecording(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last, own time.Duration
+	for _, s := range rec.CPU.Samples {
+		own += time.Duration(s.Own * float64((s.At-last)*time.Duration(len(s.Busy))))
+		last = s.At
+	}
+	kernel := process.UserTime() + process.SystemTime()
+	if points := 100 * (kernel - own).Seconds() / (wall.Seconds() * float64(rec.Client.CPUs)); points < -2 || points > 2 {
+		t.Errorf("the recording has %v of CPU time and the kernel %v in %v: %.1f points apart", own, kernel, wall, points)
 	}
 }
 
