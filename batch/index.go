@@ -131,11 +131,6 @@ func ReadIndex(dir string) (*Index, error) {
 	return ix, nil
 }
 
-// IsIndex reports whether a file that begins with head can be an index.
-func IsIndex(head []byte) bool {
-	return strings.Contains(string(head[:min(200, len(head))]), `"schema": "`+IndexSchema+`"`)
-}
-
 // ParseIndex reads an index. Names of files that lead out of the folder are refused.
 func ParseIndex(b []byte) (*Index, error) {
 	var ix Index

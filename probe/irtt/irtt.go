@@ -34,7 +34,7 @@ const maxLength = 65535 - 20 - 8 // payload of the longest UDP datagram over IPv
 // Options are what irtt has beyond probe.Options. The zero value is useful.
 type Options struct {
 	// HMAC makes the hash with the key that the server was started with, as package hmacmd5 does; nil for none. irtt's own option takes a key that
-	// begins with 0x as hexadecimal digits, see ParseKey.
+	// begins with 0x as hexadecimal digits.
 	HMAC func() hash.Hash
 	// Length is the UDP payload of each request and reply in bytes, less than the protocol's own fields need means just those: 60, or 76 with a
 	// key. More than MaxSafeLength may not pass the path.
@@ -75,9 +75,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	return o, nil
 }
-
-// ParseKey returns the key that a user's text names: the bytes of its hexadecimal digits where it begins with 0x, otherwise its own bytes.
-func ParseKey(text string) ([]byte, error) { return wire.ParseKey(text) }
 
 // What a caller may want to tell apart.
 var (

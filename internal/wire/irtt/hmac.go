@@ -2,10 +2,7 @@ package irtt
 
 import (
 	"crypto/subtle"
-	"encoding/hex"
-	"fmt"
 	"hash"
-	"strings"
 )
 
 // Authenticator computes and checks the HMAC-MD5 (RFC 2104) of datagrams with one key. It allocates nothing per datagram and is not safe for
@@ -45,17 +42,4 @@ func (a *Authenticator) compute(datagram []byte) []byte {
 	a.mac.Write(a.sum[:])
 	a.mac.Write(datagram[hmacOffset+hmacSize:])
 	return a.mac.Sum(a.sum[:0])
-}
-
-// ParseKey returns the key that a user's text names: the bytes of its hexadecimal digits where it begins with 0x, otherwise its own bytes.
-func ParseKey(text string) ([]byte, error) {
-	digits, ok := strings.CutPrefix(text, "0x")
-	if !ok {
-		return []byte(text), nil
-	}
-	key, err := hex.DecodeString(digits)
-	if err != nil {
-		return nil, fmt.Errorf("HMAC key beginning with 0x: %w; give an even number of hexadecimal digits", err)
-	}
-	return key, nil
 }
