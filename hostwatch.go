@@ -1,8 +1,10 @@
 package bufferbloat
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -95,7 +97,7 @@ func coreValues(values []float64, from, to *watch.Core) {
 	}
 }
 
-// deviceWatch watches the device through which packets to the server leave.
+// deviceWatch watches the device through which packets to the first server that can be reached leave.
 type deviceWatch struct {
 	r      *run
 	link   device.Link
@@ -107,16 +109,12 @@ type deviceWatch struct {
 }
 
 func newDeviceWatch(r *run) (*deviceWatch, error) {
-	d := &deviceWatch{r: r, alone: true}
-	index, err := device.Egress(r.peers[0].addr)
+	d := &deviceWatch{r: r}
+	index, alone, err := egress(r.peers, device.Egress)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range r.peers[1:] {
-		if other, err := device.Egress(p.addr); p.addr.IsValid() && (err != nil || other != index) {
-			d.alone = false
-		}
-	}
+	d.alone = alone
 	if d.link, err = device.ReadLink(index); err != nil {
 		return nil, err
 	}
@@ -128,6 +126,32 @@ func newDeviceWatch(r *run) (*deviceWatch, error) {
 	d.limits = min(len(d.facts.BQL), mostQueues)
 	_, d.radio = device.ReadWireless(d.link.Name)
 	return d, nil
+}
+
+// egress returns the device that leads to the first of the peers that has an address and a device, and whether it leads to all others that
+// have an address. An error is why none has.
+func egress(peers []*peer, of func(netip.Addr) (int, error)) (index int, alone bool, err error) {
+	err = errors.New("no server can be reached")
+	found := false
+	alone = true
+	for _, p := range peers {
+		if !p.addr.IsValid() {
+			continue // it has no flow and no probe either
+		}
+		at, failed := of(p.addr)
+		switch {
+		case failed != nil && !found:
+			alone, err = false, failed
+		case failed != nil || found && at != index:
+			alone = false
+		default:
+			index, found = at, true
+		}
+	}
+	if !found {
+		return 0, false, err
+	}
+	return index, alone, nil
 }
 
 // describe is the device as the recording keeps it.
