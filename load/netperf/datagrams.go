@@ -11,6 +11,7 @@ import (
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
+	"bufferbloat/internal/pace"
 	"bufferbloat/internal/pump"
 	wire "bufferbloat/internal/wire/netperf"
 )
@@ -31,6 +32,7 @@ type DatagramResult struct {
 	Size        int
 	Sent        uint64 // datagrams that left
 	Unsent      uint64 // that this host's queue refused
+	Skipped     uint64 // left out, since this host came to them so late that they would have been a burst
 	Received    uint64 // by the server's count; valid with HasReceived
 	Bytes       uint64 // of payload that the server received
 	HasReceived bool
@@ -40,8 +42,8 @@ type DatagramResult struct {
 	Warning     string
 }
 
-// pacing is how far ahead of its rate a sender of datagrams may be, so that it need not sleep between any two.
-const pacing = time.Millisecond
+// fullPause is how long a sender without a rate leaves a full queue alone.
+const fullPause = time.Millisecond
 
 // SendDatagrams runs a UDP_STREAM. The result is true also beside an error.
 func (c *Client) SendDatagrams(ctx context.Context, o DatagramOptions) (DatagramResult, error) {
@@ -101,6 +103,9 @@ func (c *Client) judge(ctx context.Context, out *DatagramResult) error {
 	if out.Unsent > 0 {
 		warnings = append(warnings, fmt.Sprintf("this host's own queue refused %d datagrams", out.Unsent))
 	}
+	if out.Skipped > 0 {
+		warnings = append(warnings, fmt.Sprintf("this host left out %d datagrams that it came to too late", out.Skipped))
+	}
 	out.Warning = strings.Join(warnings, "; ")
 	return nil
 }
@@ -113,45 +118,61 @@ func (c *Client) sendDatagrams(ctx context.Context, o DatagramOptions, to netip.
 		return fmt.Errorf("data socket: %w", err)
 	}
 	defer conn.Close()
-	begin := h.Now()
-	until, message := begin.Add(o.Length), make([]byte, o.Size)
+	message := make([]byte, o.Size)
 	copy(message, pump.Payload())
-	for n := uint64(0); ; n++ {
-		now := h.Now()
-		if o.Rate > 0 {
-			due := begin.Add(time.Duration(float64(n) * float64(o.Size) * 8 / float64(o.Rate) * float64(time.Second)))
-			if due.Sub(now) > pacing {
-				if h.SleepUntil(ctx, due) != nil {
-					return context.Cause(ctx)
-				}
-				now = h.Now()
-			}
-		}
-		if !now.Before(until) {
-			break
-		}
-		if n%64 == 0 && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+	send := func(uint64, time.Time) error {
 		at, err := conn.Send(message, netip.AddrPort{})
 		switch {
 		case err == nil:
-			out.Sent++
 			out.Last = at
 			if out.First.IsZero() {
 				out.First = at
 			}
-		case errors.Is(err, host.ErrNoBuffer):
-			out.Unsent++
-			if h.SleepUntil(ctx, now.Add(pacing)) != nil {
-				return context.Cause(ctx)
-			}
-		default:
+		case !errors.Is(err, host.ErrNoBuffer):
 			return &DataError{At: to, Err: err}
 		}
+		return err
+	}
+	until := h.Now().Add(o.Length)
+	if o.Rate > 0 {
+		var sent pace.Sent
+		sent, err = pace.SendDatagrams(ctx, h, pace.Datagrams{Size: o.Size, Rate: o.Rate, Until: until}, send)
+		out.Sent, out.Unsent, out.Skipped = sent.Sent, sent.Unsent, sent.Skipped
+	} else {
+		err = flood(ctx, h, until, out, send)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
 	}
 	for range 3 { // which end the test, though any of them may be lost
 		_, _ = conn.Send(nil, netip.AddrPort{})
 	}
 	return nil
+}
+
+// flood sends as fast as this host's queue takes it.
+func flood(ctx context.Context, h host.Host, until time.Time, out *DatagramResult, send func(uint64, time.Time) error) error {
+	for n := uint64(0); ; n++ {
+		now := h.Now()
+		if !now.Before(until) {
+			return nil
+		}
+		if n%64 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		switch err := send(n, now); {
+		case err == nil:
+			out.Sent++
+		case errors.Is(err, host.ErrNoBuffer):
+			out.Unsent++
+			if err := h.SleepUntil(ctx, now.Add(fullPause)); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
 }

@@ -3,6 +3,7 @@ package netperf_test
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"bufferbloat/internal/bitrate"
+	"bufferbloat/internal/host"
 	"bufferbloat/load"
 	"bufferbloat/load/netperf"
 	"bufferbloat/servers/lab"
@@ -83,6 +85,50 @@ func TestConnectionsAndDatagramsThroughABottleneck(t *testing.T) {
 		rate := bitrate.Of(sent.Bytes, 3*time.Second)
 		if err != nil || sent.Sent < 740 || sent.Sent > 752 || rate < 900*bitrate.Kbit || rate > 1100*bitrate.Kbit {
 			t.Errorf("datagrams: %+v, %v, %v", sent, rate, err)
+		}
+	})
+}
+
+// stalling is a host that is held up for 200 ms when it has sent 100 datagrams.
+type stalling struct {
+	host.Host
+	conn *stallingConn
+}
+
+type stallingConn struct {
+	host.PacketConn
+	clock host.Clock
+	sent  []time.Time
+}
+
+func (s *stalling) DialUDP(ctx context.Context, to netip.AddrPort, o host.Options) (host.PacketConn, error) {
+	conn, err := s.Host.DialUDP(ctx, to, o)
+	s.conn = &stallingConn{PacketConn: conn, clock: s.Host}
+	return s.conn, err
+}
+
+func (c *stallingConn) Send(b []byte, to netip.AddrPort) (time.Time, error) {
+	at, err := c.PacketConn.Send(b, to)
+	if len(b) > 0 {
+		if c.sent = append(c.sent, at); len(c.sent) == 100 {
+			_ = c.clock.SleepUntil(context.Background(), c.clock.Now().Add(200*time.Millisecond))
+		}
+	}
+	return at, err
+}
+
+func TestDatagramsThatAHeldUpHostIsLateWithAreLeftOutAndCounted(t *testing.T) {
+	inLab(t, func(ctx context.Context, c *netperf.Client) {
+		s := &stalling{Host: c.Host}
+		c.Host = s
+		got, err := c.SendDatagrams(ctx, netperf.DatagramOptions{Length: time.Second, Size: 100, Rate: 400 * bitrate.Kbit}) // one each 2 ms
+		if err != nil || got.Skipped < 90 || got.Skipped > 102 || got.Sent+got.Skipped != 500 || !strings.Contains(got.Warning, "left out") {
+			t.Errorf("got %+v, %v; want some 100 of 500 left out", got, err)
+		}
+		for i := range s.conn.sent[15:] {
+			if d := s.conn.sent[i+15].Sub(s.conn.sent[i]); d < 9*time.Millisecond {
+				t.Fatalf("datagrams %d to %d within %v, want no burst of more than 20 ms worth", i, i+15, d)
+			}
 		}
 	})
 }
