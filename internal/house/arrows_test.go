@@ -119,6 +119,7 @@ func TestLoadAndProbeDoNotKnowEachOther(t *testing.T) {
 		{"./probe/...", "load/..."}, {"./probe/...", "servers/..."}, {"./probe/...", "report/..."}, {"./probe/...", "."},
 		{"./watch/...", "load/..."}, {"./watch/...", "probe/..."}, {"./watch/...", "."},
 		{"./servers/...", "load/..."}, {"./servers/...", "probe/..."}, {"./servers/...", "report/..."}, {"./servers/...", "."},
+		{"./servers/internal/...", "servers/netperf"}, {"./servers/internal/...", "servers/iperf3"},
 		{".", "servers/..."}, {".", "report/..."}, {".", "protocols"},
 	} {
 		for _, p := range goList(t, "linux", "-deps", tt.of) {
@@ -154,6 +155,8 @@ func TestABadArrowIsFound(t *testing.T) {
 		"probe may not know load":                    {"bufferbloat/probe", "bufferbloat/load", true},
 		"load may not know a kind of probe":          {"bufferbloat/load/netperf", "bufferbloat/probe/icmp", true},
 		"servers may not know load":                  {"bufferbloat/servers/netperf", "bufferbloat/load/netperf", true},
+		"servers may know what servers share":        {"bufferbloat/servers/netperf", "bufferbloat/servers/internal/bounds", false},
+		"the root may not know what servers share":   {"bufferbloat", "bufferbloat/servers/internal/bounds", true},
 		"report may know the recording":              {"bufferbloat/report", "bufferbloat", false},
 		"report may know the words of load":          {"bufferbloat/report", "bufferbloat/load", false},
 		"report may not know a protocol":             {"bufferbloat/report", "bufferbloat/load/netperf", true},

@@ -427,8 +427,8 @@ func FuzzSession(f *testing.F) {
 				time.Sleep(2 * time.Second)
 				v.mu.Lock()
 				defer v.mu.Unlock()
-				if v.tests != 0 || len(v.half) != 0 {
-					t.Errorf("%d tests and %d connections after the end", v.tests, len(v.half))
+				if all, _ := v.clients.InUse(); all.Tests != 0 || len(v.half) != 0 {
+					t.Errorf("%d tests and %d connections after the end", all.Tests, len(v.half))
 				}
 			})
 		})

@@ -42,8 +42,9 @@ func inMemory(t testing.TB, o Options, f func(h *memnet.Net, v *service)) {
 	v.sessions.Wait()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if quota := o.MaxTestsPerHour > 0 || o.MaxBytesPerHour > 0; v.tests != 0 || len(v.by) != 0 && !quota || len(v.half) != 0 || len(v.waiting) != 0 || len(v.opening) != 0 {
-		t.Errorf("left after the end: %d tests, %v, %d connections, %d waiting, %d opening", v.tests, v.by, len(v.half), len(v.waiting), len(v.opening))
+	all, accounts := v.clients.InUse()
+	if quota := o.MaxTestsPerHour > 0 || o.MaxBytesPerHour > 0; all.Tests != 0 || accounts != 0 && !quota || len(v.half) != 0 || len(v.waiting) != 0 || len(v.opening) != 0 {
+		t.Errorf("left after the end: %d tests, %d accounts, %d connections, %d waiting, %d opening", all.Tests, accounts, len(v.half), len(v.waiting), len(v.opening))
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/pump"
 	wire "bufferbloat/internal/wire/iperf3"
+	"bufferbloat/servers/internal/bounds"
 )
 
 // Options are a server's settings. The zero value is useful.
@@ -147,12 +148,11 @@ func listen(ctx context.Context, h host.Host, a netip.AddrPort) (net.Listener, h
 type service struct {
 	o        Options
 	host     host.Host
-	log      *logger
+	log      *bounds.Log
+	clients  *bounds.Accounts
 	sessions sync.WaitGroup
 
 	mu       sync.Mutex
-	tests    int
-	by       map[netip.Prefix]used    // by account
 	accepted uint64                   // connections so far
 	half     []*arrival               // connections that are no part of a test yet, oldest first
 	waiting  map[wire.Cookie]*streams // tests that wait for their data connections, by their cookie's Key
@@ -196,7 +196,8 @@ func newService(o Options, h host.Host) (*service, error) {
 	case o.Login != nil && (o.Login.Key == nil || len(o.Login.Users) == 0):
 		return nil, errors.New("iperf3 server: a login wants a private key and at least one user")
 	}
-	return &service{o: o, host: h, log: &logger{clock: h, out: o.Log}, by: map[netip.Prefix]used{},
+	return &service{o: o, host: h, log: bounds.NewLog(h, o.Log), clients: bounds.NewAccounts(h, bounds.Limits{Tests: o.MaxTests, TestsPerAddress: o.MaxTestsPerAddress,
+		TestsPerHour: o.MaxTestsPerHour, BytesPerHour: o.MaxBytesPerHour}),
 		waiting: map[wire.Cookie]*streams{}, opening: map[netip.Addr]*opening{}}, nil
 }
 
@@ -217,7 +218,7 @@ func (v *service) accept(ctx context.Context, l net.Listener) error {
 		case err != nil:
 			// Out of descriptors, or a connection that was reset while it waited: others will come. Who has not said yet what he wants
 			// makes room.
-			v.log.printf("iperf3: accepting a connection: %v", err)
+			v.log.Printf("iperf3: accepting a connection: %v", err)
 			v.evict(2)
 			if v.host.SleepUntil(ctx, v.host.Now().Add(acceptRetry)) != nil {
 				return nil

@@ -70,17 +70,17 @@ func (s *session) run(ctx context.Context) {
 		s.refuse(no)
 		return
 	}
-	if err := s.take(s.peer.Addr()); err != nil {
-		s.log.printf("iperf3: %v refused: %v", s.peer, err)
+	if err := s.clients.TakeTest(s.peer.Addr()); err != nil {
+		s.log.Printf("iperf3: %v refused: %v", s.peer, err)
 		s.say(wire.AccessDenied.Byte()) // "busy", and to be tried later, is the only word for it
 		return
 	}
-	defer func() { s.give(s.peer.Addr(), s.moved) }()
+	defer func() { s.clients.GiveTest(s.peer.Addr(), s.moved) }()
 	s.belongs(s.conn)
 	s.ended = make(chan struct{})
 	if no, begun := s.test(ctx); no != nil {
 		if !begun {
-			s.log.printf("iperf3: %v: no test: %s", s.peer, no.why)
+			s.log.Printf("iperf3: %v: no test: %s", s.peer, no.why)
 		}
 		if no.code != 0 {
 			s.say(wire.AppendError(nil, no.code, 0)...)
@@ -233,7 +233,7 @@ func (s *session) authenticate(ctx context.Context) *refusal {
 
 // refuse tells the client the number and the log the words.
 func (s *session) refuse(r *refusal) {
-	s.log.printf("iperf3: %v refused: %s", s.peer, r.why)
+	s.log.Printf("iperf3: %v refused: %s", s.peer, r.why)
 	s.say(wire.AppendError(nil, r.code, 0)...)
 }
 

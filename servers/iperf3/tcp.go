@@ -106,7 +106,7 @@ func (t *test) tune(a *arrival) {
 	}
 	tuner, ok := t.host.(host.Tuner)
 	if !ok {
-		t.log.printf("iperf3: %v asks for marks or other settings, which this stack does not have", t.peer)
+		t.log.Printf("iperf3: %v asks for marks or other settings, which this stack does not have", t.peer)
 		return
 	}
 	// One by one, so that one that cannot be had does not cost the others.
@@ -116,7 +116,7 @@ func (t *test) tune(a *arrival) {
 			continue
 		}
 		if err := tuner.Tune(a.Conn, one); err != nil && !errors.Is(err, net.ErrClosed) {
-			t.log.printf("iperf3: %v: %v; the test goes on without it", t.peer, err)
+			t.log.Printf("iperf3: %v: %v; the test goes on without it", t.peer, err)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (s *session) test(ctx context.Context) (no *refusal, begun bool) {
 		return no, false
 	}
 	defer t.close()
-	s.log.printf("iperf3: %v begins %s", s.peer, t)
+	s.log.Printf("iperf3: %v begins %s", s.peer, t)
 	no = t.run(alive, giveUp)
 	t.logEnd(no)
 	return no, true
@@ -452,7 +452,7 @@ func (t *test) text() string {
 // logEnd notes how a test ended.
 func (t *test) logEnd(no *refusal) {
 	if t.stopped.IsZero() { // it ended before any data could flow
-		t.log.printf("iperf3: %v ends: %s", t.peer, no.why)
+		t.log.Printf("iperf3: %v ends: %s", t.peer, no.why)
 		return
 	}
 	received, sent := t.sums()
@@ -461,6 +461,6 @@ func (t *test) logEnd(no *refusal) {
 	if no != nil {
 		why = no.why
 	}
-	t.log.printf("iperf3: %v ends after %v: received %d bytes (%.2f Mbit/s), sent %d bytes (%.2f Mbit/s); %s", t.peer, d.Round(time.Millisecond),
+	t.log.Printf("iperf3: %v ends after %v: received %d bytes (%.2f Mbit/s), sent %d bytes (%.2f Mbit/s); %s", t.peer, d.Round(time.Millisecond),
 		received, bitrate.Of(received, d).Mbps(), sent, bitrate.Of(sent, d).Mbps(), why)
 }

@@ -222,7 +222,7 @@ func (u *udpStream) sender(t *test, sent *atomic.Uint64) func(seq uint64, now ti
 	mark := dscp.FromByte(uint8(t.p.TOS))
 	marker, marks := u.socket.conn.(host.Marker)
 	if mark != 0 && !marks {
-		t.log.printf("iperf3: %v asks for %v, and this stack cannot mark its answers", t.peer, mark)
+		t.log.Printf("iperf3: %v asks for %v, and this stack cannot mark its answers", t.peer, mark)
 	}
 	return func(seq uint64, now time.Time) error {
 		wire.Datagram{Sent: now.Sub(t.began), Seq: seq}.Put(b, t.p.Counters64)

@@ -12,6 +12,7 @@ import (
 
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/netperf"
+	"bufferbloat/servers/internal/bounds"
 )
 
 // stranger opens a connection to the server under abuse and does with it what the name says. What it opens is in the returned list.
@@ -119,9 +120,8 @@ func TestARealClientIsServedWhateverStrangersDo(t *testing.T) {
 		_ = c.Close()
 	}
 	within(t, "connections and tests are counted", func() (int, bool) {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		return v.all.connections + v.all.tests, v.all == usage{}
+		all, _ := v.clients.InUse()
+		return all.Connections + all.Tests, all == bounds.Use{}
 	})
 	within(t, "goroutines run", func() (int, bool) { n := runtime.NumGoroutine(); return n, n <= before+2 })
 	stop()

@@ -67,13 +67,9 @@ func oneSession(t *testing.T, b []byte, locked bool) {
 		t.Errorf("%d bytes of answers to %d requests", len(answers), requests)
 	}
 	v.mu.Lock()
-	if v.all != (usage{}) || len(v.idle.list) != 0 {
-		t.Errorf("in use after the end: %+v, %d idle", v.all, len(v.idle.list))
-	}
-	for p, one := range v.by {
-		if one.failures == 0 { // wrong passphrases are remembered for a while
-			t.Errorf("in use after the end: %v: %+v", p, one)
-		}
+	// Wrong passphrases are remembered for a while.
+	if all, accounts := v.clients.InUse(); all.Connections+all.Tests+accounts != 0 || len(v.idle.list) != 0 {
+		t.Errorf("in use after the end: %+v, %d accounts, %d idle", all, accounts, len(v.idle.list))
 	}
 	v.mu.Unlock()
 	cancel()

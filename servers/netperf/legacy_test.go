@@ -12,6 +12,7 @@ import (
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/memnet"
 	wire "bufferbloat/internal/wire/netperf"
+	"bufferbloat/servers/internal/bounds"
 )
 
 // oldData asks for a test with a captured request and opens its data connection.
@@ -229,7 +230,7 @@ func TestQuotasOfAnHourAreRefusalsThatStateThem(t *testing.T) {
 		if got := refusal(t, h, at, upload); got.Number != wire.NotPermitted || !strings.Contains(got.Reason, "2 tests") {
 			t.Errorf("the third test: %+v", got)
 		}
-		time.Sleep(quotaTime)
+		time.Sleep(bounds.QuotaTime)
 		if got := refusal(t, h, at, upload); got.Number != 0 {
 			t.Errorf("an hour later: %+v", got)
 		}
@@ -293,13 +294,13 @@ func TestWhoGuessesPassphrasesIsNotListenedToForAWhile(t *testing.T) {
 			_ = p.conn.Close()
 			return number
 		}
-		for range maxFailures {
+		for range bounds.MaxFailures {
 			answer("passphrase-bad.c2s")
 		}
 		if got := answer("passphrase-good.c2s"); got != 403 {
-			t.Errorf("the right phrase behind %d wrong ones: error %d, want 403", maxFailures, got)
+			t.Errorf("the right phrase behind %d wrong ones: error %d, want 403", bounds.MaxFailures, got)
 		}
-		time.Sleep(guessTime)
+		time.Sleep(bounds.GuessTime)
 		if got := answer("passphrase-good.c2s"); got != 0 {
 			t.Errorf("a minute later: error %d", got)
 		}
@@ -326,21 +327,4 @@ func TestTheServersCPUIsToldWhereItIsMeasured(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestAddressesAreForgottenInTime(t *testing.T) {
-	v, err := newService(Options{MaxTestsPerHour: 1000}, memory())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 10 * manyAccounts {
-		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
-		if no := v.takeTest(a); no != nil {
-			t.Fatal(no)
-		}
-		v.give(a, usage{tests: 1}, 1)
-	}
-	if n := len(v.by); n > manyAccounts {
-		t.Errorf("%d addresses are kept, want at most %d", n, manyAccounts)
-	}
 }

@@ -78,7 +78,7 @@ func (t *test) run(ctx context.Context) bool {
 	}
 	s.woke(s)
 	no := t.carryOut(ctx)
-	s.give(s.peer.Addr(), usage{tests: 1}, t.results.RxBytes+t.results.TxBytes)
+	s.clients.GiveTest(s.peer.Addr(), t.results.RxBytes+t.results.TxBytes)
 	s.rested(s)
 	if no != nil {
 		return s.refuse(no)
@@ -364,7 +364,7 @@ func (t *test) begin() bool {
 	if !t.send(t.responseRecord()) {
 		return false
 	}
-	t.log.printf("netperf: %v begins %s, data port %d", t.peer, t, t.response.DataPort)
+	t.log.Printf("netperf: %v begins %s, data port %d", t.peer, t, t.response.DataPort)
 	return true
 }
 
@@ -405,5 +405,5 @@ func (t *test) end(at time.Time, why string) {
 		}
 		rate = fmt.Sprintf(" (%.2f Mbit/s)", bitrate.Of(n, max(0, at.Sub(from))).Mbps())
 	}
-	t.log.printf("netperf: %v ends %s after %v: %s%s; %s", t.peer, t, elapsed.Round(time.Millisecond), moved, rate, why)
+	t.log.Printf("netperf: %v ends %s after %v: %s%s; %s", t.peer, t, elapsed.Round(time.Millisecond), moved, rate, why)
 }

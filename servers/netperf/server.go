@@ -29,6 +29,7 @@ import (
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/pump"
 	wire "bufferbloat/internal/wire/netperf"
+	"bufferbloat/servers/internal/bounds"
 )
 
 // Options are a server's settings. The zero value is useful.
@@ -130,14 +131,13 @@ func (s *Server) Serve(ctx context.Context, h host.Host, at ...netip.AddrPort) e
 type service struct {
 	o        Options
 	host     host.Host
-	log      *logger
+	log      *bounds.Log
+	clients  *bounds.Accounts
 	in, out  *throttle
 	sessions sync.WaitGroup
 	starving atomic.Int32 // tests that wait for descriptors
 
 	mu       sync.Mutex
-	all      usage
-	by       map[netip.Prefix]account
 	idle     idlers
 	nextPort uint32 // offset in the port range where the next search begins
 }
@@ -163,8 +163,9 @@ func newService(o Options, h host.Host) (*service, error) {
 	case len(o.Passphrase) > wire.MaxPassphrase:
 		return nil, fmt.Errorf("netperf server: the passphrase has more than %d bytes", wire.MaxPassphrase)
 	}
-	return &service{o: o, host: h, log: &logger{clock: h, out: o.Log}, in: newThrottle(h, o.MaxRate), out: newThrottle(h, o.MaxRate),
-		by: map[netip.Prefix]account{}}, nil
+	return &service{o: o, host: h, log: bounds.NewLog(h, o.Log), in: newThrottle(h, o.MaxRate), out: newThrottle(h, o.MaxRate),
+		clients: bounds.NewAccounts(h, bounds.Limits{Tests: o.MaxTests, TestsPerAddress: o.MaxTestsPerAddress,
+			TestsPerHour: o.MaxTestsPerHour, BytesPerHour: o.MaxBytesPerHour})}, nil
 }
 
 // accept starts a session for every connection, until ctx is done.
@@ -187,7 +188,7 @@ func (v *service) accept(ctx context.Context, l net.Listener) error {
 			continue
 		case err != nil:
 			// A connection that was reset while it waited, or no descriptors though nobody is idle: others will come.
-			v.log.printf("netperf: accepting a connection: %v", err)
+			v.log.Printf("netperf: accepting a connection: %v", err)
 			if v.host.SleepUntil(ctx, v.host.Now().Add(acceptRetry)) != nil {
 				return nil
 			}
@@ -206,13 +207,13 @@ func outOfDescriptors(err error) bool {
 func (v *service) start(ctx context.Context, conn net.Conn) {
 	peer := addrPort(conn.RemoteAddr())
 	for {
-		ofAddress, ofAll := v.takeConnection(peer.Addr())
+		ofAddress, ofAll := v.clients.TakeConnection(peer.Addr())
 		if !ofAddress && !ofAll {
 			break
 		}
 		of := netip.Prefix{}
 		if ofAddress {
-			of = accountOf(peer.Addr())
+			of = bounds.AccountOf(peer.Addr())
 		}
 		if !v.evict(of, nil) {
 			v.turnAway(conn, peer)
@@ -222,7 +223,7 @@ func (v *service) start(ctx context.Context, conn net.Conn) {
 	s := newSession(v, conn)
 	v.rested(s) // here, in the order in which they came
 	v.sessions.Go(func() {
-		defer v.give(peer.Addr(), usage{connections: 1}, 0)
+		defer v.clients.GiveConnection(peer.Addr())
 		s.run(ctx)
 	})
 }
@@ -230,7 +231,7 @@ func (v *service) start(ctx context.Context, conn net.Conn) {
 // turnAway tells a client that there is no room even for its question. The answer fits into an empty send buffer, so this waits for
 // nobody.
 func (v *service) turnAway(conn net.Conn, peer netip.AddrPort) {
-	v.log.printf("netperf: %v refused: too many connections", peer)
+	v.log.Printf("netperf: %v refused: too many connections", peer)
 	_ = conn.SetWriteDeadline(v.host.Now().Add(writeTimeout))
 	_, _ = conn.Write(wire.Refusal{Number: wire.Busy, Reason: "too many connections"}.AppendTo(nil, wire.TypeOmniResponse))
 	_ = conn.Close()

@@ -708,36 +708,3 @@ func TestServeSaysWhatIsWrongWithItsOptionsOrAddresses(t *testing.T) {
 		t.Errorf("a port in use: got %v", err)
 	}
 }
-
-func TestTheLogIsRateLimitedAndSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var lines []string
-		l := &logger{clock: memory(), out: func(line string) { lines = append(lines, line) }}
-		for range 1000 {
-			l.printf("x")
-		}
-		if len(lines) != 64 {
-			t.Errorf("%d lines of a burst of 1000, want 64", len(lines))
-		}
-		time.Sleep(10 * time.Second)
-		l.printf("y")
-		if got, want := lines[len(lines)-1], "y (936 lines left out before this one)"; got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-		(&logger{clock: memory()}).printf("nobody listens")
-	})
-}
-
-func TestUsageIsCountedPerAddressAndPerNetworkOfAnIPv6Host(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		same bool
-	}{
-		{"192.0.2.1", "192.0.2.1", true}, {"192.0.2.1", "192.0.2.2", false},
-		{"2001:db8::1", "2001:db8::ffff:1", true}, {"2001:db8::1", "2001:db8:0:1::1", false}, {"fe80::1%eth0", "fe80::2%eth1", true},
-	} {
-		if got := accountOf(netip.MustParseAddr(c.a)) == accountOf(netip.MustParseAddr(c.b)); got != c.same {
-			t.Errorf("%s and %s: %v", c.a, c.b, got)
-		}
-	}
-}

@@ -79,7 +79,7 @@ func (s *session) readRecord(record []byte) bool {
 		var old host.Timer
 		if n == wire.OldSize {
 			old = s.host.AfterFunc(oldClient, func() {
-				s.log.printf("netperf: %v speaks the protocol of netperf 2.5 or before, which is not supported", s.peer)
+				s.log.Printf("netperf: %v speaks the protocol of netperf 2.5 or before, which is not supported", s.peer)
 				_ = s.conn.Close()
 			})
 		}
@@ -89,7 +89,7 @@ func (s *session) readRecord(record []byte) bool {
 		}
 		n += k
 		if n >= 4 && n-k < 4 && binary.BigEndian.Uint32(record) >= maxType {
-			s.log.printf("netperf: %v does not speak netperf: it begins with %q", s.peer, record[:min(n, 16)])
+			s.log.Printf("netperf: %v does not speak netperf: it begins with %q", s.peer, record[:min(n, 16)])
 			return false
 		}
 		if err != nil && n < len(record) {
@@ -141,12 +141,12 @@ func (s *session) authenticate(ctx context.Context) bool {
 		return false
 	}
 	phrase, err := wire.ParsePassphrase(record)
-	if !s.locked(s.peer.Addr()) && err == nil && subtle.ConstantTimeCompare([]byte(phrase), []byte(s.o.Passphrase)) == 1 {
+	if !s.clients.Locked(s.peer.Addr()) && err == nil && subtle.ConstantTimeCompare([]byte(phrase), []byte(s.o.Passphrase)) == 1 {
 		return true
 	}
-	s.log.printf("netperf: %v refused: passphrase missing or wrong", s.peer)
+	s.log.Printf("netperf: %v refused: passphrase missing or wrong", s.peer)
 	if err == nil {
-		s.failed(s.peer.Addr())
+		s.clients.Failed(s.peer.Addr())
 	}
 	// This and the limits on connections and on guesses in a minute bound a search; the answer still comes well within a second.
 	_ = s.host.SleepUntil(ctx, s.host.Now().Add(guessDelay)) // cut short where the client has ended its side already
@@ -184,14 +184,14 @@ func (s *session) answer(ctx context.Context, record []byte) bool {
 	case wire.TypePassphrase:
 		return true // it has no answer
 	}
-	s.log.printf("netperf: %v asked for test type %d, which is not supported", s.peer, t)
+	s.log.Printf("netperf: %v asked for test type %d, which is not supported", s.peer, t)
 	return s.send(wire.TypeOmniResponse.AppendTo(nil, int32(wire.UnknownTest)))
 }
 
 // refuse answers with an error. Only after "no such test" the connection goes on; otherwise its end is given time to reach the
 // client, since closing with unread input would reset the connection and destroy the answer.
 func (s *session) refuse(r *refusal) bool {
-	s.log.printf("netperf: %v refused: %s", s.peer, r.why)
+	s.log.Printf("netperf: %v refused: %s", s.peer, r.why)
 	if !s.send(wire.Refusal{Number: r.number, Reason: r.why}.AppendTo(nil, wire.TypeOmniResponse)) {
 		return false
 	}

@@ -136,7 +136,7 @@ func (t *test) receive(ctx context.Context, conn net.Conn, accepted time.Time) p
 		until = accepted.Add(t.length + receiveGrace)
 	}
 	var n pump.Counter
-	out, _ := pump.Receive(ctx, t.host, conn, &n, pump.Options{Until: until, Idle: idleTimeout, Limit: t.allowance(t.peer.Addr())})
+	out, _ := pump.Receive(ctx, t.host, conn, &n, pump.Options{Until: until, Idle: idleTimeout, Limit: t.clients.Allowance(t.peer.Addr())})
 	t.results.RxBytes, t.results.RxCalls = out.Bytes, uint32(out.Calls)
 	return out
 }
@@ -151,7 +151,7 @@ func (t *test) transmit(ctx context.Context, conn net.Conn) pump.Outcome {
 		until = t.began.Add(t.length + sendLonger)
 	}
 	limit := t.units
-	if left := t.allowance(t.peer.Addr()); left > 0 && (limit == 0 || left < limit) {
+	if left := t.clients.Allowance(t.peer.Addr()); left > 0 && (limit == 0 || left < limit) {
 		limit = left
 	}
 	var n pump.Counter

@@ -1,4 +1,4 @@
-package iperf3
+package bounds
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"bufferbloat/internal/host"
 )
 
-// logger writes lines one at a time, at most ten a second on average after a burst, and says how many it left out.
-type logger struct {
+// Log writes lines one at a time, at most ten a second on average after a burst of 64, and says how many it left out. It is safe for concurrent use.
+type Log struct {
 	clock host.Clock
 	out   func(line string)
 
@@ -23,7 +23,11 @@ const (
 	burst    = 64 * lineCost
 )
 
-func (l *logger) printf(format string, args ...any) {
+// NewLog returns a Log that calls out with each line, or writes nothing where that is nil.
+func NewLog(clock host.Clock, out func(line string)) *Log { return &Log{clock: clock, out: out} }
+
+// Printf writes a line or leaves it out.
+func (l *Log) Printf(format string, args ...any) {
 	if l.out == nil {
 		return
 	}
