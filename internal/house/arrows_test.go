@@ -120,6 +120,7 @@ func TestLoadAndProbeDoNotKnowEachOther(t *testing.T) {
 		{"./watch/...", "load/..."}, {"./watch/...", "probe/..."}, {"./watch/...", "."},
 		{"./servers/...", "load/..."}, {"./servers/...", "probe/..."}, {"./servers/...", "report/..."}, {"./servers/...", "."},
 		{"./servers/internal/...", "servers/netperf"}, {"./servers/internal/...", "servers/iperf3"},
+		{"./load/internal/...", "load/netperf"}, {"./load/internal/...", "load/iperf3"},
 		{".", "servers/..."}, {".", "report/..."}, {".", "protocols"},
 	} {
 		for _, p := range goList(t, "linux", "-deps", tt.of) {

@@ -16,13 +16,13 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"syscall"
 	"time"
 
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/pump"
 	wire "bufferbloat/internal/wire/iperf3"
+	"bufferbloat/load/internal/remote"
 )
 
 const (
@@ -124,7 +124,7 @@ func (c *Client) openOnce(ctx context.Context) (*control, error) {
 	start := c.Host.Now()
 	conn, err := c.Host.DialTCP(dialing, c.Addr, c.Socket)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, c.remote().Unreachable(ErrUnreachable, err, connectTimeout)
 	}
 	asked := c.Host.Now()
 	k := &control{host: c.Host, conn: conn, cookie: wire.NewCookie(), setup: asked.Sub(start), remote: c.Addr}
@@ -186,30 +186,9 @@ func isReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNABORTED)
 }
 
-func unreachable(err error) error {
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: %w; is iperf3 -s running there, and on this port?", ErrUnreachable, err)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%w: no answer to the connection request within %v; the host is down, or a firewall drops this port: %w",
-			ErrUnreachable, connectTimeout, err)
-	}
-	return fmt.Errorf("%w: %w", ErrUnreachable, err)
-}
-
-// label names the server in messages.
-func (c *Client) label() string {
-	at := fmt.Sprintf("%v port %d", c.Addr.Addr(), c.Addr.Port())
-	if c.Server == "" || c.Server == c.Addr.Addr().String() {
-		return "iperf3 server " + at
-	}
-	return fmt.Sprintf("iperf3 server %s (%s)", c.Server, at)
+func (c *Client) remote() remote.Server {
+	return remote.Server{Protocol: "iperf3", Program: "iperf3 -s", Name: c.Server, Addr: c.Addr}
 }
 
 // explain puts the server's name before err, unless it is not the server's fault that ctx is done.
-func (c *Client) explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("%s: %w", c.label(), err)
-}
+func (c *Client) explain(ctx context.Context, err error) error { return c.remote().Explain(ctx, err) }

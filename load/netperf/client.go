@@ -17,6 +17,7 @@ import (
 
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/netperf"
+	"bufferbloat/load/internal/remote"
 )
 
 const (
@@ -113,19 +114,9 @@ func (c *Client) passphraseAdvice() string {
 	return "check the passphrase; public servers change theirs often"
 }
 
-// label names the server in messages.
-func (c *Client) label() string {
-	at := fmt.Sprintf("%v port %d", c.Addr.Addr(), c.Addr.Port())
-	if c.Server == "" || c.Server == c.Addr.Addr().String() {
-		return "netperf server " + at
-	}
-	return fmt.Sprintf("netperf server %s (%s)", c.Server, at)
+func (c *Client) remote() remote.Server {
+	return remote.Server{Protocol: "netperf", Program: "netserver", Name: c.Server, Addr: c.Addr}
 }
 
 // explain puts the server's name before err, unless it is not the server's fault that ctx is done.
-func (c *Client) explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("%s: %w", c.label(), err)
-}
+func (c *Client) explain(ctx context.Context, err error) error { return c.remote().Explain(ctx, err) }

@@ -2,13 +2,10 @@ package netperf
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"os"
-	"syscall"
 	"time"
 
 	"bufferbloat/internal/host"
@@ -41,24 +38,13 @@ func (c *Client) connect(ctx context.Context) (*control, error) {
 	start := c.Host.Now()
 	conn, err := c.Host.DialTCP(dialing, c.Addr, c.Socket)
 	if err != nil {
-		return nil, c.explain(ctx, unreachable(err))
+		return nil, c.explain(ctx, c.remote().Unreachable(ErrUnreachable, err, connectTimeout))
 	}
 	k := &control{host: c.Host, conn: conn, setup: c.Host.Now().Sub(start), begin: begin, remote: c.Addr}
 	if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
 		k.remote = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	}
 	return k, nil
-}
-
-func unreachable(err error) error {
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: %w; is netserver running there, and on this port?", ErrUnreachable, err)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%w: no answer to the connection request within %v; the host is down, or a firewall drops this port: %w",
-			ErrUnreachable, connectTimeout, err)
-	}
-	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
 // ask sends a request and returns the answer, one record. An error wraps ErrClosed, ErrSilent, ErrTooOld or ErrNotNetserver.
