@@ -91,6 +91,15 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
+// AddrPortOf is a net.Addr of TCP or UDP as a value, IPv4 where it is IPv4-mapped; the zero AddrPort where it is something else.
+func AddrPortOf(a net.Addr) netip.AddrPort {
+	p, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}
+
 func (f Family) String() string {
 	switch f {
 	case IPv4:

@@ -128,8 +128,8 @@ func (c *Client) openOnce(ctx context.Context) (*control, error) {
 	}
 	asked := c.Host.Now()
 	k := &control{host: c.Host, conn: conn, cookie: wire.NewCookie(), setup: asked.Sub(start), remote: c.Addr}
-	if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
-		k.remote = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	if at := host.AddrPortOf(conn.RemoteAddr()); at.IsValid() {
+		k.remote = at
 	}
 	if err := k.greet(ctx); err != nil {
 		k.close()

@@ -41,8 +41,8 @@ func (c *Client) connect(ctx context.Context) (*control, error) {
 		return nil, c.explain(ctx, c.remote().Unreachable(ErrUnreachable, err, connectTimeout))
 	}
 	k := &control{host: c.Host, conn: conn, setup: c.Host.Now().Sub(start), begin: begin, remote: c.Addr}
-	if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
-		k.remote = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	if at := host.AddrPortOf(conn.RemoteAddr()); at.IsValid() {
+		k.remote = at
 	}
 	return k, nil
 }

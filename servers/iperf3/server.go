@@ -110,7 +110,7 @@ func (s *Server) Serve(ctx context.Context, h host.Host, at ...netip.AddrPort) e
 		}
 		open = append(open, l, p)
 		listeners, sockets = append(listeners, l), append(sockets, v.newSocket(p))
-		bound = append(bound, addrPort(l.Addr()))
+		bound = append(bound, host.AddrPortOf(l.Addr()))
 	}
 	defer v.sessions.Wait()
 	g, ctx := errgroup.WithContext(ctx)
@@ -131,7 +131,7 @@ func listen(ctx context.Context, h host.Host, a netip.AddrPort) (net.Listener, h
 		if err != nil {
 			return nil, nil, err
 		}
-		at := addrPort(l.Addr())
+		at := host.AddrPortOf(l.Addr())
 		p, err := h.ListenUDP(ctx, netip.AddrPortFrom(a.Addr(), at.Port()), host.Options{ReceiveBuffer: udpBuffer})
 		if err == nil {
 			return l, p, nil
@@ -232,7 +232,7 @@ func (v *service) accept(ctx context.Context, l net.Listener) error {
 
 // arrive notes a new connection among those that are no part of a test, the oldest of which leaves where they are too many.
 func (v *service) arrive(conn net.Conn) *arrival {
-	a := &arrival{Conn: conn, peer: addrPort(conn.RemoteAddr())}
+	a := &arrival{Conn: conn, peer: host.AddrPortOf(conn.RemoteAddr())}
 	v.mu.Lock()
 	v.accepted++
 	a.number = v.accepted
@@ -290,13 +290,4 @@ func (v *service) handle(ctx context.Context, a *arrival) {
 	}
 	s := &session{service: v, conn: a, peer: a.peer, cookie: cookie}
 	s.run(ctx)
-}
-
-// addrPort is a net.Addr of TCP as a value; the zero AddrPort where it is something else.
-func addrPort(a net.Addr) netip.AddrPort {
-	p, err := netip.ParseAddrPort(a.String())
-	if err != nil {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }

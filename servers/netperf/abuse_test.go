@@ -143,7 +143,7 @@ func abused(t *testing.T, h host.Host) (*service, netip.AddrPort, func()) {
 	accepting.Go(func() { _ = v.accept(ctx, l) })
 	stop := sync.OnceFunc(func() { cancel(); accepting.Wait(); v.sessions.Wait() })
 	t.Cleanup(stop)
-	return v, addrPort(l.Addr()), stop
+	return v, host.AddrPortOf(l.Addr()), stop
 }
 
 // within waits until what is counted is gone, as nothing tells when the kernel has delivered the last reset.

@@ -114,7 +114,7 @@ func (s *Server) Serve(ctx context.Context, h host.Host, at ...netip.AddrPort) e
 			return fmt.Errorf("netperf server: %w", err)
 		}
 		listeners = append(listeners, l)
-		bound = append(bound, addrPort(l.Addr()))
+		bound = append(bound, host.AddrPortOf(l.Addr()))
 	}
 	defer v.sessions.Wait()
 	g, ctx := errgroup.WithContext(ctx)
@@ -205,7 +205,7 @@ func outOfDescriptors(err error) bool {
 // start runs a session in a goroutine of its own. Where the limits allow no more connections the one of that address, or of all, that has
 // been idle longest makes room.
 func (v *service) start(ctx context.Context, conn net.Conn) {
-	peer := addrPort(conn.RemoteAddr())
+	peer := host.AddrPortOf(conn.RemoteAddr())
 	for {
 		ofAddress, ofAll := v.clients.TakeConnection(peer.Addr())
 		if !ofAddress && !ofAll {
@@ -235,13 +235,4 @@ func (v *service) turnAway(conn net.Conn, peer netip.AddrPort) {
 	_ = conn.SetWriteDeadline(v.host.Now().Add(writeTimeout))
 	_, _ = conn.Write(wire.Refusal{Number: wire.Busy, Reason: "too many connections"}.AppendTo(nil, wire.TypeOmniResponse))
 	_ = conn.Close()
-}
-
-// addrPort is a net.Addr of TCP as a value; the zero AddrPort where it is something else.
-func addrPort(a net.Addr) netip.AddrPort {
-	p, err := netip.ParseAddrPort(a.String())
-	if err != nil {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }

@@ -31,7 +31,7 @@ type session struct {
 
 func newSession(v *service, conn net.Conn) *session {
 	// The buffer lets the reader see the end of the connection behind a request that came too early.
-	return &session{service: v, conn: conn, peer: addrPort(conn.RemoteAddr()), layout: wire.Layout27, records: make(chan []byte, 4),
+	return &session{service: v, conn: conn, peer: host.AddrPortOf(conn.RemoteAddr()), layout: wire.Layout27, records: make(chan []byte, 4),
 		gone: make(chan struct{})}
 }
 

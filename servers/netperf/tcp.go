@@ -24,7 +24,7 @@ func (t *test) runTCP(ctx context.Context) *refusal {
 		if l, err = t.host.ListenTCP(ctx, at, o); err != nil {
 			return netip.AddrPort{}, err
 		}
-		return addrPort(l.Addr()), nil
+		return host.AddrPortOf(l.Addr()), nil
 	})
 	if no != nil {
 		return no
@@ -115,7 +115,7 @@ func (t *test) accept(ctx context.Context, l net.Listener, until time.Time) (net
 		switch {
 		case err != nil:
 			return nil, err
-		case t.fromPeer(addrPort(conn.RemoteAddr()).Addr()):
+		case t.fromPeer(host.AddrPortOf(conn.RemoteAddr()).Addr()):
 			return conn, nil
 		default:
 			_ = conn.Close()
