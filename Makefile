@@ -62,7 +62,7 @@ emulated:
 ACCEPTANCE = ./internal/acceptance
 
 test: check
-	CGO_ENABLED=1 $(GO) test -race -short -timeout 300s $$($(GO) list ./... | grep -v '/internal/acceptance$$')
+	CGO_ENABLED=1 $(GO) test -race -short -p 4 -timeout 300s $$($(GO) list ./... | grep -v '/internal/acceptance$$')
 	@slow=$$(grep -rlF --include='*_test.go' 'testing.Short()' . | xargs -r -n 1 dirname | sort -u | grep -v '^$(ACCEPTANCE)$$'); \
 	echo $(GO) test -timeout 300s -parallel 4 $(ACCEPTANCE) $$slow; $(GO) test -timeout 300s -parallel 4 $(ACCEPTANCE) $$slow
 
