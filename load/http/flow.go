@@ -47,10 +47,11 @@ type Flow struct {
 	link      *link // nil before it stands and after its end
 	acks      bool  // the stack tells what is acknowledged
 	connected bool
-	opened    time.Time // when link was
-	done      uint64    // delivered by connections before this one
-	before    uint64    // payload of the bodies before the present one, on this connection
-	highest   uint64    // of what Delivered returned
+	opened    time.Time    // when link was
+	done      uint64       // delivered by connections before this one
+	past      host.TCPInfo // what the stack counted on those
+	before    uint64       // payload of the bodies before the present one, on this connection
+	highest   uint64       // of what Delivered returned
 	first     time.Time
 	grew      time.Time // when it was last seen to have grown
 }
@@ -104,6 +105,9 @@ func (f *Flow) unuse() {
 	if f.link == nil {
 		return
 	}
+	if info, err := f.counts(); err == nil {
+		f.past = info
+	}
 	f.link.drop()
 	f.link, f.before = nil, 0
 	f.done = f.highest
@@ -125,15 +129,27 @@ func (f *Flow) Delivered() (uint64, bool) {
 	return f.highest, f.acks
 }
 
-// TCPInfo returns the state of the flow's connection, or false where none stands.
+// TCPInfo returns the state of the flow's connection, or false where none stands. What counts or adds up in it does so over all connections of the flow.
 func (f *Flow) TCPInfo() (host.TCPInfo, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.link == nil {
 		return host.TCPInfo{}, false
 	}
-	info, err := f.client.Host.TCPInfo(f.link.raw)
+	info, err := f.counts()
 	return info, err == nil
+}
+
+// counts is what the stack knows of the present connection, and counted on it and on those before. f.mu is held.
+func (f *Flow) counts() (host.TCPInfo, error) {
+	info, err := f.client.Host.TCPInfo(f.link.raw)
+	info.BytesAcked += f.past.BytesAcked
+	info.Retransmits += f.past.Retransmits
+	info.DeliveredCE += f.past.DeliveredCE
+	info.Busy += f.past.Busy
+	info.ReceiveWindowLimited += f.past.ReceiveWindowLimited
+	info.SendBufferLimited += f.past.SendBufferLimited
+	return info, err
 }
 
 // look asks the stack what of an upload was acknowledged. The connection stays open while it looks, because closing takes the same lock.
@@ -189,6 +205,7 @@ const freshness = 4 * time.Second
 func (f *Flow) Run(ctx context.Context) (load.Result, error) {
 	if f.link != nil && f.client.Host.Now().Sub(f.opened) > freshness {
 		f.unuse()
+		f.past = host.TCPInfo{} // which is none of the flow's
 	}
 	if f.link == nil {
 		if err := f.Open(ctx); err != nil {
@@ -527,16 +544,12 @@ func (r *running) shrink(body int64, p *wire.Response) (int64, error) {
 	return max(least, body/4), nil
 }
 
-// account adds up what the flow's present connection cost.
+// account adds up what TLS cost on the flow's present connection.
 func (r *running) account() {
 	if s := r.link.secure; s != nil {
 		r.tls.Handshake += s.handshake
 		r.tls.Busy += s.busy()
 		r.tls.Version, r.tls.Cipher = versionAndCipher(s)
-	}
-	if info, ok := r.TCPInfo(); ok && r.o.Direction == load.Upload {
-		r.out.Retransmits += info.Retransmits
-		r.out.HasRetransmits, r.out.CongestionControl = info.HasRetransmits, info.CongestionControl
 	}
 }
 
@@ -565,7 +578,7 @@ func (r *running) finish(ctx context.Context, err error) error {
 	return nil
 }
 
-// count says what arrived, and by whose count.
+// count says what arrived, and by whose count, and of an upload what this host's stack counted.
 func (r *running) count() {
 	if r.o.Direction == load.Download {
 		r.out.Bytes, r.out.CountedBy = r.received.Bytes(), load.CountedByReads
@@ -573,6 +586,13 @@ func (r *running) count() {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	told := r.past
+	if r.link != nil {
+		if info, err := r.counts(); err == nil {
+			told = info
+		}
+	}
+	r.out.Retransmits, r.out.HasRetransmits, r.out.CongestionControl = told.Retransmits, told.HasRetransmits, told.CongestionControl
 	switch {
 	case r.acks:
 		r.out.Bytes, r.out.CountedBy = r.highest, load.CountedByAcks
