@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -63,13 +65,13 @@ func Parse(name string, b []byte) (Value, error) {
 		if errors.Is(err, io.EOF) {
 			return bad("it is empty")
 		}
-		return Value{}, syntax(name, err)
+		return Value{}, syntax(name, b, decoder, err)
 	}
 	var second yaml.Node
 	if err := decoder.Decode(&second); err == nil {
 		return Value{}, &Error{File: name, Line: second.Line, Column: second.Column, Text: "a second document begins: want one"}
 	} else if !errors.Is(err, io.EOF) {
-		return Value{}, syntax(name, err)
+		return Value{}, syntax(name, b, decoder, err)
 	}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
 		return bad("it is empty")
@@ -83,14 +85,56 @@ func Parse(name string, b []byte) (Value, error) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?(.*)$`)
 
-// syntax gives an error of the YAML reader our form.
-func syntax(name string, err error) error {
+// syntax gives an error of the YAML reader our form. The reader's own text names a line alone, and often that on which the list or mapping begins.
+func syntax(name string, text []byte, d *yaml.Decoder, err error) error {
 	e := &Error{File: name, Text: err.Error()}
 	if m := yamlLine.FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " ")); m != nil {
 		e.Line, _ = strconv.Atoi(m[1]) // "" is 0: not known
 		e.Text = m[2]
 	}
+	if line, column, ok := stopped(d, text); ok {
+		e.Line, e.Column = line, column
+	}
+	parser := field(reflect.ValueOf(d), "parser", "parser")
+	if context, began := field(parser, "context"), field(parser, "context_mark", "line"); context.Kind() == reflect.String && context.Len() > 0 && began.CanInt() {
+		e.Text += fmt.Sprintf(" %s from line %d on", context, began.Int()+1)
+	}
 	return e
+}
+
+// stopped returns where the decoder met what it could not read, from 1. The decoder knows and has no way to say: this looks at its fields, and returns
+// false where they are not what they were when this was written.
+func stopped(d *yaml.Decoder, text []byte) (line, column int, ok bool) {
+	inner := field(reflect.ValueOf(d), "parser")
+	parser := field(inner, "parser")
+	mark := field(inner, "event", "start_mark") // of what was read well and means nothing, as an alias of nothing
+	if field(parser, "problem").String() != "" {
+		mark = field(parser, "problem_mark")
+	}
+	at := [3]int{}
+	for i, v := range []reflect.Value{field(mark, "line"), field(mark, "column"), field(parser, "problem_offset")} {
+		if !v.CanInt() {
+			return 0, 0, false
+		}
+		at[i] = int(v.Int())
+	}
+	if offset := at[2]; at[0] == 0 && at[1] == 0 && offset > 0 && offset <= len(text) { // no character at all, so that there is no mark of it
+		before := text[:offset]
+		begin := bytes.LastIndexByte(before, '\n') + 1
+		return bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[begin:]) + 1, true
+	}
+	return at[0] + 1, at[1] + 1, true
+}
+
+// field returns a field of a struct, or of what a pointer leads to, by the names on the way; the zero Value where there is none.
+func field(v reflect.Value, names ...string) reflect.Value {
+	for _, name := range names {
+		if v = reflect.Indirect(v); v.Kind() != reflect.Struct {
+			return reflect.Value{}
+		}
+		v = v.FieldByName(name)
+	}
+	return v
 }
 
 // walker looks at every node before anything is read.

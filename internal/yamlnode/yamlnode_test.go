@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 func TestErrorsNameLineAndColumn(t *testing.T) {
@@ -26,8 +27,18 @@ func TestErrorsNameLineAndColumn(t *testing.T) {
 		"a text for a list":   {"list: a\n", "f.yaml:1:7: want a list"},
 		"a time too long":     {"wait: 2h\n", "f.yaml:1:7: want a time from 1s to 1h0m0s"},
 		"a maybe":             {"on: maybe\n", "f.yaml:1:5: want true or false"},
-		"broken YAML":         {"name: [a\nn: 1\n", "f.yaml:"},
-		"two documents":       {"name: a\n---\nname: b\n", "f.yaml:"},
+		"a list that is open": {"name: [a\nn: 1\n", "f.yaml:2:2: did not find expected ',' or ']' while parsing a flow sequence from line 1 on"},
+		"a list left open":    {"n: 1\nname: [a\n", "f.yaml:3:1: did not find expected ',' or ']' while parsing a flow sequence from line 2 on"},
+		"a quote left open":   {"n: 1\nname: \"a\n", "f.yaml:3:1: found unexpected end of stream"},
+		"a tab to indent":     {"n: 1\nlist:\n\t- a\n", "f.yaml:3:1: found character"},
+		"a key too far right": {"n: 1\nname: a\n  wait: 1\n", "f.yaml:3:7: mapping values"},
+		"a key too far left":  {"list:\n    - a\n  - b\n", "f.yaml:3:3: did not find expected key"},
+		"no such alias":       {"n: 1\nname: *nobody\n", "f.yaml:2:7: unknown anchor"},
+		"no such character":   {"n: 1\nname: @a\n", "f.yaml:2:7: found character"},
+		"a control character": {"n: 1\nname: \u00e4\x01b\n", "f.yaml:2:8: control characters"},
+		"no UTF-8":            {"n: 1\nname: a\xffb\n", "f.yaml:2:8: invalid leading UTF-8"},
+		"on its first line":   {"name: ]\n", "f.yaml:1:7: did not find"},
+		"two documents":       {"name: a\n---\nname: b\n", "f.yaml:2:1: a second document"},
 		"nothing":             {"# only a comment\n", "f.yaml: it is empty"},
 		"a merge key":         {"name: a\n<<: {n: 1}\n", "f.yaml:2:1: merge keys"},
 		"a tag of one's own":  {"name: !ruby/object x\n", "tag"},
@@ -100,8 +111,9 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		v, err := Parse("f.yaml", []byte(text))
 		if err != nil {
-			if e := (*Error)(nil); !errors.As(err, &e) || e.Line < 0 || e.Line > strings.Count(text, "\n")+strings.Count(text, "\r")+len(text)+2 {
-				t.Errorf("%q: %v is no *Error with a line of the text", text, err)
+			if e := (*Error)(nil); !errors.As(err, &e) || e.Line < 0 || e.Line > strings.Count(text, "\n")+strings.Count(text, "\r")+len(text)+2 ||
+				(e.Line > 0) != (e.Column > 0) || e.Column > utf8.RuneCountInString(text)+2 {
+				t.Errorf("%q: %v is no *Error with a line and a column of the text", text, err)
 			}
 			return
 		}
