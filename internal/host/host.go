@@ -65,7 +65,7 @@ type Network interface {
 	// received begins with the ICMP header; the port of Datagram.From is 0. The stack fills in the checksum of what is sent. Identifier is
 	// what the replies carry where the stack sets it (Linux ping sockets), and otherwise what the caller put there.
 	// Where neither an unprivileged nor a raw socket is permitted, the error wraps os.ErrPermission and says what to do.
-	// Where this host's address changes, a ping socket of Linux without Options.Source goes on from the new one (IPv4); the sends of others fail.
+	// Where this host's address changes, a socket of Linux without Options.Source goes on from the new one; the sends of others fail.
 	DialEcho(ctx context.Context, to netip.Addr, o Options) (EchoConn, error)
 	// TCPInfo returns what the stack knows of a connection that it opened or accepted.
 	TCPInfo(c net.Conn) (TCPInfo, error)

@@ -32,14 +32,17 @@ var (
 // once, so that a packet costs no allocation.
 type packetConn struct {
 	conn       net.PacketConn // owns the descriptor
-	raw        syscall.RawConn
+	sys        syscall.RawConn
 	kind       socketKind
-	peer       netip.AddrPort // what it is connected to; the zero AddrPort where it is not
+	peer       netip.AddrPort // what it is connected to, or for ICMP where it sends to; the zero AddrPort where each packet says so
 	local      netip.AddrPort
 	errorQueue bool
-	moves      bool   // a ping socket that may take another source where the one that it had is gone
-	port       uint16 // of a ping socket its identifier
-	rawIPv4    bool   // a raw ICMPv4 socket: we fill in checksums, and what arrives begins with the IP header
+	fixed      bool // it sends from local alone, whatever becomes of that
+	raw        bool // an ICMP socket that hears of other programs' packets too
+	rawIPv4    bool // of them one for ICMPv4: we fill in checksums, and what arrives begins with the IP header
+	// dest is where an ICMP socket sends to. It is not connected, so that each packet leaves from the address that the host has then.
+	dest    unix.RawSockaddrInet6
+	destLen uint32
 
 	sendMu sync.Mutex
 	out    outgoing // under sendMu
@@ -96,9 +99,8 @@ func newPacketConn(c net.PacketConn, kind socketKind, peer netip.AddrPort, o Opt
 		c.Close()
 		return nil, err
 	}
-	p := &packetConn{conn: c, raw: raw, kind: kind, peer: peer, local: localAddrPort(c.LocalAddr())}
-	p.port = p.local.Port()
-	p.moves = kind.proto == protoEcho && p.port != 0 && !o.Source.IsValid()
+	p := &packetConn{conn: c, sys: raw, kind: kind, peer: peer, local: localAddrPort(c.LocalAddr())}
+	p.fixed = o.Source.IsValid() || kind.proto == protoUDP && peer.IsValid()
 	if err := raw.Control(func(fd uintptr) { p.errorQueue = hasErrorQueue(int(fd), kind.family) }); err != nil {
 		c.Close()
 		return nil, err
@@ -144,6 +146,9 @@ const noMark = -1
 func (c *packetConn) send(b []byte, from netip.Addr, to netip.AddrPort, ds int) (time.Time, error) {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
+	if c.fixed && c.kind.family == IPv6 && !from.IsValid() {
+		from = c.local.Addr() // has the kernel check that it is an address of this host: by itself it goes on sending from one that is gone
+	}
 	if err := c.putDestination(to); err != nil {
 		return time.Time{}, err
 	}
@@ -153,7 +158,7 @@ func (c *packetConn) send(b []byte, from netip.Addr, to netip.AddrPort, ds int) 
 	if err := c.fill(b); err != nil {
 		return time.Time{}, err
 	}
-	err := c.raw.Write(c.out.write)
+	err := c.sys.Write(c.out.write)
 	c.out.iov = [2]unix.Iovec{} // keeps nothing of the caller's alive
 	if c.sends.wanted {
 		c.sends.nudge(c.conn)
@@ -171,6 +176,10 @@ func (c *packetConn) send(b []byte, from netip.Addr, to netip.AddrPort, ds int) 
 func (c *packetConn) putDestination(to netip.AddrPort) error {
 	h := &c.out.hdr
 	h.Name, h.Namelen = nil, 0
+	if c.destLen > 0 {
+		h.Name, h.Namelen = (*byte)(unsafe.Pointer(&c.dest)), c.destLen
+		return nil
+	}
 	if c.peer.IsValid() {
 		return nil
 	}
@@ -268,7 +277,7 @@ func (c *packetConn) writeOnce(fd uintptr) bool {
 		defer c.sends.queue.Unlock()
 		defer c.takeSendStamp(fd)
 	}
-	for pending, moved := 0, false; ; {
+	for pending := 0; ; {
 		c.out.at = time.Now()
 		_, c.out.errno = sendmsg(fd, &c.out.hdr, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		switch {
@@ -277,9 +286,6 @@ func (c *packetConn) writeOnce(fd uintptr) bool {
 			// The error of an earlier packet, most likely: the socket reports it to whoever calls next, and once. What it is
 			// about stays in the error queue for Receive.
 			pending++
-		case isSourceGone(c.out.errno) && c.moves && !moved:
-			moved = true
-			c.move(int(fd)) // whether that helped, the next try tells
 		default:
 			return true
 		}
@@ -291,26 +297,6 @@ func isSourceGone(errno syscall.Errno) bool {
 	return errno == unix.ENETUNREACH || errno == unix.EINVAL || errno == unix.EADDRNOTAVAIL // which of them depends on the kernel's version
 }
 
-// move connects a ping socket anew, from whatever address the routes give it now, with the identifier that it has. A raw socket would not hear
-// anything after that: the kernel takes it off its list as it is disconnected, and puts it back nowhere.
-func (c *packetConn) move(fd int) {
-	var none [unix.SizeofSockaddrInet4]byte // AF_UNSPEC is 0
-	if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none)); errno != 0 {
-		return
-	}
-	_ = unix.Bind(fd, anyAddress(c.kind.family, c.port)) // where it fails, another number is chosen, and the replies are strays
-	if to, err := sockaddr(c.peer.Addr()); err == nil {
-		_ = unix.Connect(fd, to)
-	}
-}
-
-func anyAddress(f Family, port uint16) unix.Sockaddr {
-	if f == IPv4 {
-		return &unix.SockaddrInet4{Port: int(port)}
-	}
-	return &unix.SockaddrInet6{Port: int(port)}
-}
-
 func (c *packetConn) sendError(to netip.AddrPort) error {
 	if c.peer.IsValid() {
 		to = c.peer
@@ -318,7 +304,7 @@ func (c *packetConn) sendError(to netip.AddrPort) error {
 	switch errno := c.out.errno; {
 	case errno == unix.ENOBUFS || errno == unix.EAGAIN:
 		return fmt.Errorf("send to %v: %w (%w)", to, ErrNoBuffer, errno)
-	case isSourceGone(errno) && c.peer.IsValid() && c.local.IsValid():
+	case c.fixed && isSourceGone(errno):
 		return fmt.Errorf("send to %v: %w; is %v still an address of this host?", to, errno, c.local.Addr())
 	default:
 		return fmt.Errorf("send to %v: %w", to, errno)
@@ -346,7 +332,7 @@ func (c *packetConn) Receive(b []byte) (Datagram, error) {
 		if c.sends.wanted && c.sends.takePending(in) {
 			break
 		}
-		err := c.raw.Read(in.read)
+		err := c.sys.Read(in.read)
 		if err != nil && !in.done {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				if c.sends.nudged(c.conn) {
@@ -374,11 +360,11 @@ func (c *packetConn) Receive(b []byte) (Datagram, error) {
 // receiveBlind takes one turn without the runtime's poller. That refuses to wait for a socket of which it last heard
 // nothing but "error": an ICMP error came while the send queue was too full to be called writable. The next event ends it.
 func (c *packetConn) receiveBlind() error {
-	err := c.raw.Control(c.in.tryRead)
+	err := c.sys.Control(c.in.tryRead)
 	if err != nil || c.in.done {
 		return err
 	}
-	return c.raw.Control(func(fd uintptr) {
+	return c.sys.Control(func(fd uintptr) {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		_, _ = unix.Poll(fds, int(blindWait.Milliseconds())) // whatever ends it, the caller looks at the socket again
 	})
@@ -493,7 +479,7 @@ func (c *packetConn) readErrorQueue(fd uintptr) bool {
 		if !ok {
 			return false
 		}
-		if ctl.rejection != 0 {
+		if ctl.rejection != 0 && c.concerns(in) {
 			in.got = in.rejection(n, &ctl)
 			return true
 		}
@@ -513,6 +499,17 @@ func (in *incoming) readError(fd uintptr) (n int, ctl control, ok bool) {
 			return 0, control{}, false
 		}
 	}
+}
+
+// concerns reports whether the message of the error queue is about a packet to the socket's peer. A raw socket has those about other programs' packets too.
+func (c *packetConn) concerns(in *incoming) bool {
+	if !c.raw {
+		return true
+	}
+	if c.kind.family == IPv4 {
+		return (*unix.RawSockaddrInet4)(unsafe.Pointer(&in.name)).Addr == (*unix.RawSockaddrInet4)(unsafe.Pointer(&c.dest)).Addr
+	}
+	return in.name.Addr == c.dest.Addr
 }
 
 // rejection returns the ICMP error of which n bytes of the packet in question were read.

@@ -72,7 +72,9 @@ func (c *packetConn) takeSendStamp(fd uintptr) {
 			}
 			return
 		case ctl.rejection != 0:
-			c.sends.keep(in.rejection(n, &ctl), in.b[:n])
+			if c.concerns(&in.incoming) {
+				c.sends.keep(in.rejection(n, &ctl), in.b[:n])
+			}
 		case ctl.sent && int32(ctl.sentID-in.next) >= 0:
 			in.next = ctl.sentID + 1
 			if sent && ctl.hasStamp {
