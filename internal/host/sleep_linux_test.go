@@ -33,7 +33,7 @@ func TestSleepPreciselyEndsByItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	want := errors.New("enough")
 	time.AfterFunc(time.Millisecond, func() { cancel(want) })
-	for _, d := range []time.Duration{0, time.Millisecond, time.Hour} {
+	for _, d := range []time.Duration{time.Hour, time.Millisecond, 0} { // the first waits for it, whenever it comes
 		if err := k.SleepPrecisely(ctx, time.Now().Add(d+3*time.Millisecond)); !errors.Is(err, want) {
 			t.Errorf("%v: got %v, want the context's cause", d, err)
 		}
