@@ -89,7 +89,7 @@ func (r *run) kindProbe(ctx context.Context, a askedProbe, o probe.Options) (pro
 	if err != nil {
 		return nil, err
 	}
-	asked := AskedProbe{Plan: a.plan, Kind: a.kind, Site: r.site(a.peer), To: to, URL: u}
+	asked := AskedProbe{Plan: a.plan, Kind: a.kind, Site: r.site(a.peer, a.server()), To: to, URL: u}
 	_, port := resolverOf(a.plan.Target)
 	switch {
 	case a.kind == DNS:
@@ -185,7 +185,7 @@ func (e exchange) Receive() (probe.Reply, error) {
 
 // exchangeProbe opens a probe of requests and responses with a netperf server.
 func (r *run) exchangeProbe(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
-	c := r.client(a.peer.server, a.addr)
+	c := r.client(a.server(), a.addr)
 	c.Socket.ECN = o.Socket.ECN
 	t := netperf.TransactionOptions{Kind: netperf.UDPRR, Length: a.plan.Start + a.length + sessionSlack, RequestSize: a.plan.Size, ResponseSize: a.plan.Size,
 		Timeout: probe.DefaultDeadline, DSCP: a.plan.DSCP, ServerDSCP: a.plan.DSCP, DataPort: a.peer.server.DataPort, Server: a.peer.info}

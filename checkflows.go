@@ -3,13 +3,14 @@ package bufferbloat
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"bufferbloat/load"
 )
 
-// checkFlows asks the servers of flows whose protocol has a FlowChecker, once for each URL and direction. Where the plan has no other flows and none of them can
+// checkFlows asks the servers of flows whose protocol has a FlowChecker, once for each URL, direction and way out of this host. Where the plan has no other flows and none of them can
 // run, that is an error, before anything is measured; otherwise those that can't say so when they are to begin.
 func (r *run) checkFlows(ctx context.Context) error {
 	type place struct {
@@ -17,6 +18,8 @@ func (r *run) checkFlows(ctx context.Context) error {
 		protocol    Protocol
 		family      int
 		direction   load.Direction
+		source      netip.Addr
+		device      string
 	}
 	seen := map[place]bool{}
 	var errs []error
@@ -29,12 +32,12 @@ func (r *run) checkFlows(ctx context.Context) error {
 				others++
 				continue
 			}
-			p, at := r.peer(f.Server, f.Family), place{f.URL, f.Server, f.Protocol, f.Family, f.Direction}
+			p, at := r.peer(f.Server, f.Family), place{f.URL, f.Server, f.Protocol, f.Family, f.Direction, f.Source, f.Interface}
 			if seen[at] || p.err != nil {
 				continue
 			}
 			seen[at] = true
-			setup, note, err := k.CheckFlow(ctx, AskedFlow{Plan: f, Site: r.site(p), Length: f.lasts(r.plan.Phases[i].Length)})
+			setup, note, err := k.CheckFlow(ctx, AskedFlow{Plan: f, Site: r.site(p, f.server(p)), Length: f.lasts(r.plan.Phases[i].Length)})
 			p.info.Setup = max(p.info.Setup, setup)
 			if note != nil && !slices.Contains(r.notes, *note) {
 				r.notes = append(r.notes, *note)

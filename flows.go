@@ -191,6 +191,9 @@ func (r *run) openFlows(ctx context.Context, ph PhasePlan, ahead time.Duration) 
 	return flows
 }
 
+// server is the flow's server as its packets go there.
+func (f *FlowPlan) server(p *peer) Server { return p.server.leaving(f.Source, f.Interface) }
+
 // lasts returns how long a flow runs in a phase of that length.
 func (f *FlowPlan) lasts(phase time.Duration) time.Duration {
 	return cmp.Or(f.Length, max(0, phase-f.Start))
@@ -247,24 +250,31 @@ func (r *run) flowResult(due time.Time, res *load.Result) FlowResult {
 	return out
 }
 
-// checkCongestionControl finds out, before anything is sent, whether this host has the algorithms that its own flows are to use. A socket that is
-// never connected tells as well as one that is, whatever the stack.
-func (r *run) checkCongestionControl(ctx context.Context) error {
-	checked := map[string]bool{}
+// checkSockets finds out, before anything is sent, whether this host has the algorithms, the addresses and the devices that its flows are to use. A socket
+// that is never connected tells as well as one that is, whatever the stack.
+func (r *run) checkSockets(ctx context.Context) error {
+	checked := map[host.Options]bool{{}: true}
 	var errs []error
 	for i := range r.plan.Phases {
 		for _, f := range r.plan.Phases[i].Flows {
-			name := f.CongestionControl
-			if name == "" || f.Direction != load.Upload || checked[name] {
+			o := host.Options{Source: f.Source, Interface: f.Interface}
+			if f.Direction == load.Upload {
+				o.CongestionControl = f.CongestionControl
+			}
+			if checked[o] {
 				continue
 			}
-			checked[name] = true
-			l, err := r.h.ListenTCP(ctx, netip.AddrPortFrom(netip.IPv4Unspecified(), 0), host.Options{CongestionControl: name})
+			checked[o] = true
+			at := netip.IPv4Unspecified()
+			if o.Source.IsValid() {
+				at = o.Source
+			}
+			l, err := r.h.ListenTCP(ctx, netip.AddrPortFrom(at, 0), o)
 			if err == nil {
 				_ = l.Close()
 				continue
 			}
-			if inner := errors.Unwrap(err); inner != nil {
+			if inner := errors.Unwrap(err); inner != nil && !o.Source.IsValid() {
 				err = inner // without the address, which says nothing here
 			}
 			errs = append(errs, fmt.Errorf("flow %q can't run: %w", f.Name, err))

@@ -51,7 +51,7 @@ type ServerChecker interface {
 }
 
 // FlowChecker asks, before anything is measured, whether a server takes a flow. It returns how long the connection took, and what is worth saying, or nil.
-// Run asks once for each URL, server and direction.
+// Run asks once for each URL, server, direction and way out of this host.
 type FlowChecker interface {
 	CheckFlow(ctx context.Context, f AskedFlow) (setup time.Duration, note *Finding, err error)
 }
@@ -91,8 +91,8 @@ type AskedProbe struct {
 	Resolver netip.AddrPort // whom it asks for names
 }
 
-// site tells of a peer.
-func (r *run) site(p *peer) Site {
-	return Site{Host: r.h, Server: p.server, Called: quoteOdd(p.server.Host), Family: p.family, Addr: p.addr, Socket: socket(p.server), Version: r.o.Version,
+// site tells of a peer, which is s as what goes there leaves this host.
+func (r *run) site(p *peer, s Server) Site {
+	return Site{Host: r.h, Server: s, Called: quoteOdd(s.Host), Family: p.family, Addr: p.addr, Socket: socket(s), Version: r.o.Version,
 		HasCPU: r.o.NoCPU == ""}
 }

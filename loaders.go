@@ -24,7 +24,7 @@ func (r *run) newLoaders(ph PhasePlan, ahead time.Duration) []AskedLoader {
 			loaders[i].Err = p.err
 			continue
 		}
-		flow := AskedFlow{Plan: f, Site: r.site(p), Length: f.lasts(ph.Length), Wait: ahead + f.Start + openTime(len(ph.Flows)), Many: len(ph.Flows) > manyFlow}
+		flow := AskedFlow{Plan: f, Site: r.site(p, f.server(p)), Length: f.lasts(ph.Length), Wait: ahead + f.Start + openTime(len(ph.Flows)), Many: len(ph.Flows) > manyFlow}
 		if f.Protocol == "" || f.Protocol == Netperf {
 			loaders[i].Loader = r.netperfFlow(flow, p)
 			continue
@@ -58,5 +58,5 @@ func (r *run) netperfFlow(f AskedFlow, p *peer) Loader {
 	if f.Many {
 		o.Buffer = smallBuffer
 	}
-	return r.client(p.server, p.addr).NewFlow(o)
+	return r.client(f.Site.Server, p.addr).NewFlow(o)
 }

@@ -1,6 +1,7 @@
 package bufferbloat
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,15 @@ func (r *run) client(s Server, a netip.Addr) *netperf.Client {
 
 // socket returns the settings of all sockets to a server.
 func socket(s Server) host.Options { return host.Options{Source: s.Source, Interface: s.Interface} }
+
+// leaving returns the server as what has a source and a device of its own goes to it; the zero Addr and "" are the server's.
+func (s Server) leaving(source netip.Addr, device string) Server {
+	if source.IsValid() {
+		s.Source = source
+	}
+	s.Interface = cmp.Or(device, s.Interface)
+	return s
+}
 
 // unreachable makes one error of what each address of a host said.
 func unreachable(name string, addrs []netip.Addr, errs []error) error {

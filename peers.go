@@ -211,7 +211,7 @@ func (r *run) check(ctx context.Context, p *peer, a netip.Addr) (netperf.ServerI
 		return r.client(p.server, a).Check(ctx)
 	case needsTCP, needsIPerf3:
 		if k, ok := r.o.Kinds.Flows[IPerf3].(ServerChecker); ok && p.iperf3 {
-			site := r.site(p)
+			site := r.site(p, p.server)
 			site.Addr = a
 			return k.CheckServer(ctx, site)
 		}

@@ -32,8 +32,8 @@ type Server struct {
 	DataPort    uint16     `json:"data_port,omitempty"` // the server's port for data; 0 lets it choose
 	IRTTPort    uint16     `json:"irtt_port"`
 	IPerf3Port  uint16     `json:"iperf3_port,omitempty"`
-	Source      netip.Addr `json:"source,omitzero"`     // local address for all that is sent
-	Interface   string     `json:"interface,omitempty"` // network device for all that is sent
+	Source      netip.Addr `json:"source,omitzero"`     // local address for what is sent, where a flow or probe names no other
+	Interface   string     `json:"interface,omitempty"` // network device for the same
 }
 
 // PhasePlan is one stretch of a plan. A phase begins when the one before it is over.
@@ -64,6 +64,8 @@ type FlowPlan struct {
 	Bytes             uint64          `json:"bytes,omitempty"`              // payload after which it ends; 0 is unlimited
 	Size              int             `json:"size_bytes,omitempty"`         // of a write or of a datagram's payload; 0 is the protocol's own
 	URL               string          `json:"url,omitempty"`                // of an HTTP flow
+	Source            netip.Addr      `json:"source,omitzero"`              // local address that it is sent from; the zero Addr is the server's
+	Interface         string          `json:"interface,omitempty"`          // network device that it goes through; "" is the server's
 	Optional          bool            `json:"optional,omitempty"`           // left out with a note where its server has no address of its family
 }
 
@@ -97,6 +99,9 @@ type ProbePlan struct {
 	Size   int           `json:"size_bytes,omitempty"` // of a datagram's payload; 0 is the kind's own
 	URL    string        `json:"url,omitempty"`        // what an HTTP probe fetches
 	Query  string        `json:"query,omitempty"`      // the name that a DNS probe looks up
+	// Source and Interface are the local address and the network device that it is sent from; where they are not set, the server's.
+	Source    netip.Addr `json:"source,omitzero"`
+	Interface string     `json:"interface,omitempty"`
 }
 
 // ProbeKind says how a probe asks for a reply.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"math"
+	"net/netip"
 	"os"
 	"reflect"
 	"strings"
@@ -48,6 +49,9 @@ func TestAPlanPrintsItself(t *testing.T) {
 	o := speedtestOptions()
 	o.Concurrent, o.PingHost, o.DSCP, o.Idle = true, "ping.example.net", dscp.EF, 0
 	p = Speedtest(o)
+	f := &p.Phases[0].Flows[1]
+	f.Source, f.Interface = netip.MustParseAddr("192.0.2.7"), "wan1"
+	p.Probes[1].Source, p.Probes[1].Interface = netip.MustParseAddr("192.0.2.8"), "wan2"
 	golden(t, "plan-concurrent.txt", p.String())
 }
 
@@ -135,6 +139,15 @@ func TestAPlanOfOnesOwnIsCheckedToo(t *testing.T) {
 		}},
 		{"a size of what has none", `a probe of kind tcp has no size`, func(p *Plan) { p.Probes[0].Kind, p.Probes[0].Size = TCP, 100 }},
 		{"a query of what asks nothing", `looks up nothing`, func(p *Plan) { p.Probes[0].Query = "example.net" }},
+		{"a flow from no address of anybody", `flow "download 1" from 0.0.0.0`, func(p *Plan) { p.Phases[1].Flows[0].Source = netip.IPv4Unspecified() }},
+		{"a flow from an address of the other family", `flow "download 1" from 2001:db8::1: want an IPv4 address`, func(p *Plan) {
+			p.Phases[1].Flows[0].Family, p.Phases[1].Flows[0].Source = 4, netip.MustParseAddr("2001:db8::1")
+		}},
+		{"a probe from an address of the other family than its server's", `probe "ping" from 192.0.2.1: want an IPv6 address`, func(p *Plan) {
+			p.Others[0].Family, p.Probes[0].Server, p.Probes[0].Source = 6, "far", netip.MustParseAddr("192.0.2.1")
+		}},
+		{"a flow through what is no device", `flow "download 2" through "eth0; reboot"`, func(p *Plan) { p.Phases[1].Flows[1].Interface = "eth0; reboot" }},
+		{"a device with a name that is too long", `through "abcdefghijklmnop"`, func(p *Plan) { p.Server.Interface = "abcdefghijklmnop" }},
 		{"a page of what fetches nothing", `fetches nothing`, func(p *Plan) { p.Probes[0].URL = "http://a/" }},
 	} {
 		p := Speedtest(speedtestOptions())

@@ -1,8 +1,10 @@
 package bufferbloat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -86,6 +88,7 @@ func (c *checker) once(what, name string) {
 
 func (c *checker) server(what string, s Server) {
 	c.family(what, s.Family)
+	c.way(strings.TrimSuffix(what, ": "), s.Source, s.Interface, s.Family)
 	if s.NetperfPort == 0 || s.IRTTPort == 0 {
 		c.bad("%sport 0: want 1 to 65535", what)
 	}
@@ -94,6 +97,24 @@ func (c *checker) server(what string, s Server) {
 func (c *checker) family(what string, f int) {
 	if f != 0 && f != 4 && f != 6 {
 		c.bad("%saddress family %d: want 4 or 6", what, f)
+	}
+}
+
+// way complains of a local address or a device that nothing can be sent from. what may be "", for the plan.
+func (c *checker) way(what string, source netip.Addr, device string, family int) {
+	if what != "" {
+		what += " "
+	}
+	switch {
+	case !source.IsValid():
+	case source.IsUnspecified() || source.IsMulticast():
+		c.bad("%sfrom %v: want an address of this host", what, source)
+	case family != 0 && int(host.FamilyOf(source)) != family:
+		c.bad("%sfrom %v: want an IPv%d address", what, source, family)
+	}
+	const longest = 15 // of Linux's names (IFNAMSIZ less its end), and long enough elsewhere
+	if len(device) > longest || strings.ContainsFunc(device, func(r rune) bool { return r <= ' ' || r == '/' || r >= 0x7f }) {
+		c.bad("%sthrough %q: want the name of a network device, as in eth0", what, device)
 	}
 }
 
@@ -149,7 +170,9 @@ func (c *checker) flow(f *FlowPlan, ph *PhasePlan) {
 	if !plainWord(f.CongestionControl) {
 		c.bad("%s with congestion control %q: want a name, as in cubic", what, f.CongestionControl)
 	}
-	c.protocol(what, f, c.serverOf(what, f.Server))
+	s := c.serverOf(what, f.Server)
+	c.way(what, f.Source, f.Interface, cmp.Or(f.Family, s.Family))
+	c.protocol(what, f, s)
 }
 
 // plainWord reports whether s can be the name of an algorithm: as long as Linux allows (TCP_CA_NAME_MAX less its end), of plain characters.
@@ -224,7 +247,8 @@ func (c *checker) probe(pr *ProbePlan) {
 	}
 	c.family(what+": ", pr.Family)
 	c.span(what, pr.Start, pr.Length, "the plan", c.plan.Length())
-	c.serverOf(what, pr.Server)
+	s := c.serverOf(what, pr.Server)
+	c.way(what, pr.Source, pr.Interface, cmp.Or(pr.Family, s.Family))
 	if pr.Target != "" && pr.Server != "" {
 		c.bad("%s goes to %q and to server %q: want one of them", what, pr.Target, pr.Server)
 	}

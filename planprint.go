@@ -143,11 +143,16 @@ func (s *Server) text(iperf3 bool) string {
 		out += fmt.Sprintf(", data port %d", s.DataPort)
 	}
 	out += familyText(s.Family)
-	if s.Source.IsValid() {
-		out += fmt.Sprintf(", from %v", s.Source)
+	return out + wayText(s.Source, s.Interface)
+}
+
+// wayText says from where something is sent.
+func wayText(source netip.Addr, device string) (out string) {
+	if source.IsValid() {
+		out = fmt.Sprintf(", from %v", source)
 	}
-	if s.Interface != "" {
-		out += ", through " + quoteOdd(s.Interface)
+	if device != "" {
+		out += ", through " + quoteOdd(device)
 	}
 	return out
 }
@@ -191,7 +196,7 @@ func (f *FlowPlan) text() string {
 	if f.URL != "" {
 		out += ", " + quoteOdd(f.URL)
 	}
-	out += toServer(f.Server) + familyText(f.Family)
+	out += toServer(f.Server) + familyText(f.Family) + wayText(f.Source, f.Interface)
 	if f.Group != "" {
 		out += ", group " + quoteOdd(f.Group)
 	}
@@ -223,7 +228,7 @@ func (p *Plan) probeText(pr *ProbePlan) string {
 	if pr.Query != "" {
 		out += ", " + quoteOdd(pr.Query)
 	}
-	out += toServer(pr.Server) + familyText(pr.Family)
+	out += toServer(pr.Server) + familyText(pr.Family) + wayText(pr.Source, pr.Interface)
 	if pr.Optional {
 		out += ", optional"
 	}

@@ -74,7 +74,7 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 		case err != nil:
 			failed = append(failed, fmt.Errorf("probe %s: %w", pp.Name, err))
 			r.notes = append(r.notes, Finding{Code: "probe_left_out", Severity: Weakens, Text: fmt.Sprintf("no %s probe: %v", pp.Name, err)})
-		case pp.Optional && len(list) == 1 && hasLike(open, &list[0].series):
+		case pp.Optional && len(list) == 1 && hasLike(open, pp, &list[0].series):
 			closeProbes(list)
 		default:
 			for _, p := range list {
@@ -132,10 +132,10 @@ func (r *run) openPlanned(ctx context.Context, pp *ProbePlan) ([]openProbe, erro
 	return []openProbe{p}, err
 }
 
-// hasLike reports whether there is a series of the same kind to the same address, of which another is no second opinion.
-func hasLike(open []openProbe, s *ProbeSeries) bool {
+// hasLike reports whether there is a series of the same kind to the same address and from the same, of which another is no second opinion.
+func hasLike(open []openProbe, pp *ProbePlan, s *ProbeSeries) bool {
 	for _, p := range open {
-		if p.series.Kind == s.Kind && p.series.Address == s.Address && p.series.DSCP == s.DSCP && p.series.ECN == s.ECN && p.series.Size == s.Size {
+		if p.planned.Source == pp.Source && p.planned.Interface == pp.Interface && p.series.Kind == s.Kind && p.series.Address == s.Address && p.series.DSCP == s.DSCP && p.series.ECN == s.ECN && p.series.Size == s.Size {
 			return true
 		}
 	}
@@ -243,9 +243,12 @@ func (r *run) asked(ctx context.Context, pp *ProbePlan, kind ProbeKind) (a asked
 	return a, err
 }
 
+// server is the probe's server as its packets go there.
+func (a *askedProbe) server() Server { return a.peer.server.leaving(a.plan.Source, a.plan.Interface) }
+
 // options are what all kinds of probe share.
 func (a *askedProbe) options() probe.Options {
-	o := probe.Options{Interval: a.plan.Interval, Socket: socket(a.peer.server)}
+	o := probe.Options{Interval: a.plan.Interval, Socket: socket(a.server())}
 	o.Socket.DSCP, o.Socket.ECN = a.plan.DSCP, a.plan.ECN
 	if a.kind == Page {
 		o.Deadline = pageDeadline

@@ -49,7 +49,7 @@ func Run(ctx context.Context, plan Plan, o RunOptions) (*Recording, error) {
 	if err := plan.beyond(&o.Kinds); err != nil {
 		return nil, fmt.Errorf("the plan can't run: %w", err)
 	}
-	if err := r.checkCongestionControl(ctx); err != nil {
+	if err := r.checkSockets(ctx); err != nil {
 		return nil, err
 	}
 	if err := r.reach(ctx); err != nil {

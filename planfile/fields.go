@@ -74,6 +74,10 @@ func port[T any](key string, place func(*T) *uint16) field[T] {
 	}, func(n uint16) string { return strconv.Itoa(int(n)) }).asPlain()
 }
 
+func address[T any](key string, place func(*T) *netip.Addr) field[T] {
+	return of(key, place, netip.ParseAddr, netip.Addr.String)
+}
+
 // parse reads a text as a parameter of a type is read.
 func parse[V any](kind bufferbloat.ParameterType, text string) (V, error) {
 	p := bufferbloat.Parameter{Type: kind}
@@ -95,7 +99,7 @@ func serverFields() []field[bufferbloat.Server] {
 		port("data_port", func(s *S) *uint16 { return &s.DataPort }),
 		port("irtt_port", func(s *S) *uint16 { return &s.IRTTPort }),
 		port("iperf3_port", func(s *S) *uint16 { return &s.IPerf3Port }),
-		of("source", func(s *S) *netip.Addr { return &s.Source }, netip.ParseAddr, netip.Addr.String),
+		address("source", func(s *S) *netip.Addr { return &s.Source }),
 		word("interface", func(s *S) *string { return &s.Interface }),
 	}
 }
@@ -127,6 +131,8 @@ func flowFields() []field[bufferbloat.FlowPlan] {
 		of("bytes", func(f *F) *uint64 { return &f.Bytes }, parseBytes, func(n uint64) string { return strconv.FormatUint(n, 10) }).asPlain(),
 		count("size", func(f *F) *int { return &f.Size }),
 		word("url", func(f *F) *string { return &f.URL }),
+		address("source", func(f *F) *netip.Addr { return &f.Source }),
+		word("interface", func(f *F) *string { return &f.Interface }),
 		yes("optional", func(f *F) *bool { return &f.Optional }),
 	}
 }
@@ -149,6 +155,8 @@ func probeFields() []field[bufferbloat.ProbePlan] {
 		count("size", func(p *P) *int { return &p.Size }),
 		word("url", func(p *P) *string { return &p.URL }),
 		word("query", func(p *P) *string { return &p.Query }),
+		address("source", func(p *P) *netip.Addr { return &p.Source }),
+		word("interface", func(p *P) *string { return &p.Interface }),
 	}
 }
 

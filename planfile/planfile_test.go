@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"reflect"
 	"slices"
@@ -129,10 +130,12 @@ phases:
         rate: 5mbit
         bytes: 10M
         congestion_control: cubic
+        source: 2001:db8::7
+        interface: wan1
   - {name: drain, kind: drain, length: 1s}
 probes:
   - {name: ping, kind: icmp, interval: 100ms, primary: yes, ecn: ECT(1)}
-  - {name: "call", kind: irtt, interval: 20ms, size: 172, dscp: 46, start: 2s, length: 10s, optional: true}
+  - {name: "call", kind: irtt, interval: 20ms, size: 172, dscp: 46, start: 2s, length: 10s, optional: true, source: 192.0.2.7, interface: wan2}
 `
 
 func TestAFileSaysEverything(t *testing.T) {
@@ -152,13 +155,14 @@ func TestAFileSaysEverything(t *testing.T) {
 		t.Errorf("got %+v", p)
 	}
 	flow := bufferbloat.FlowPlan{Name: "upload ${n} 2 of 3 to b.example", Direction: load.Upload, DSCP: dscp.EF, Server: "far", Start: 3 * time.Second,
-		Rate: 5 * bitrate.Mbit, Bytes: 10e6, CongestionControl: "cubic"}
+		Rate: 5 * bitrate.Mbit, Bytes: 10e6, CongestionControl: "cubic", Source: netip.MustParseAddr("2001:db8::7"), Interface: "wan1"}
 	if flows := p.Phases[1].Flows; len(flows) != 3 || flows[1] != flow || flows[2].DSCP != 0 {
 		t.Errorf("got flows %+v, want the second one to be %+v", flows, flow)
 	}
 	probes := []bufferbloat.ProbePlan{
 		{Name: "ping", Kind: bufferbloat.ICMP, Interval: 100 * time.Millisecond, Primary: true, ECN: host.ECT1},
-		{Name: "call", Kind: bufferbloat.IRTT, Interval: 20 * time.Millisecond, Size: 172, DSCP: dscp.EF, Start: 2 * time.Second, Length: 10 * time.Second, Optional: true},
+		{Name: "call", Kind: bufferbloat.IRTT, Interval: 20 * time.Millisecond, Size: 172, DSCP: dscp.EF, Start: 2 * time.Second, Length: 10 * time.Second, Optional: true,
+			Source: netip.MustParseAddr("192.0.2.7"), Interface: "wan2"},
 	}
 	if !slices.Equal(p.Probes, probes) {
 		t.Errorf("got probes %+v, want %+v", p.Probes, probes)

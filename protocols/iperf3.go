@@ -9,6 +9,7 @@ import (
 	"bufferbloat"
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/dscp"
+	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/iperf3"
 	"bufferbloat/load"
 	"bufferbloat/load/iperf3"
@@ -51,11 +52,12 @@ type kind struct {
 	bytes         uint64
 	size          int
 	start, length time.Duration
+	socket        host.Options
 }
 
 func kindOf(f *bufferbloat.AskedFlow) kind {
 	p := f.Plan
-	return kind{f.Site.Server.Name, f.Site.Family, p.Protocol, p.DSCP, p.CongestionControl, p.Rate, p.Bytes, p.Size, p.Start, f.Length}
+	return kind{f.Site.Server.Name, f.Site.Family, p.Protocol, p.DSCP, p.CongestionControl, p.Rate, p.Bytes, p.Size, p.Start, f.Length, f.Site.Socket}
 }
 
 // Loaders implements bufferbloat.FlowKind. Flows of one kind share a test, which has one control connection; both directions share one where they are of one
