@@ -41,27 +41,36 @@ func Dial(ctx context.Context, h host.Host, target netip.AddrPort, po probe.Opti
 		asked.Duration = wire.Endless
 	}
 	po.Socket.StampSends = true
-	conn, err := h.DialUDP(ctx, target, po.Socket)
-	if err != nil {
-		return nil, fmt.Errorf("open UDP socket to irtt server %v: %w", target, err)
-	}
-	t := newTransport(conn, target, po, o, asked)
-	if err := t.open(ctx, h, o, asked); err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("irtt server %v: %w", target, err)
+	t := newTransport(h, target, po, o, asked)
+	if t.s, err = t.connect(ctx); err != nil {
+		return nil, err
 	}
 	return t, nil
 }
 
+// connect opens a socket and a session over it.
+func (t *Transport) connect(ctx context.Context) (*session, error) {
+	conn, err := t.host.DialUDP(ctx, t.target, t.po.Socket)
+	if err != nil {
+		return nil, fmt.Errorf("open UDP socket to irtt server %v: %w", t.target, err)
+	}
+	s := newSession(conn, t.target, t.o.HMAC, t.asked)
+	if err := s.open(ctx, t.host, t.o); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("irtt server %v: %w", t.target, err)
+	}
+	return s, nil
+}
+
 // open does the handshake: it waits for the first valid open reply and takes or refuses what it grants.
-func (t *Transport) open(ctx context.Context, clock host.Clock, o Options, asked wire.Params) error {
+func (s *session) open(ctx context.Context, clock host.Clock, o Options) error {
 	woken := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { defer close(woken); t.conn.SetReadDeadline(clock.Now()) })
-	reply, err := t.handshake(ctx, clock, o, asked)
+	stop := context.AfterFunc(ctx, func() { defer close(woken); s.conn.SetReadDeadline(clock.Now()) })
+	reply, err := s.handshake(ctx, clock, o)
 	if !stop() {
 		<-woken
 		if err == nil {
-			t.sendClose(reply.Token)
+			s.sendClose(reply.Token)
 			err = context.Cause(ctx)
 		}
 	}
@@ -74,19 +83,19 @@ func (t *Transport) open(ctx context.Context, clock host.Clock, o Options, asked
 	case reply.Token == 0:
 		return fmt.Errorf("%w (token 0 in its open reply)", ErrRefused)
 	}
-	if err := checkGranted(asked, reply.Params); err != nil {
-		t.sendClose(reply.Token)
+	if err := checkGranted(s.asked, reply.Params); err != nil {
+		s.sendClose(reply.Token)
 		return err
 	}
-	t.begin(asked, reply)
-	return t.conn.SetReadDeadline(time.Time{})
+	s.begin(reply)
+	return s.conn.SetReadDeadline(time.Time{})
 }
 
 // handshake sends the open request on schedule and returns the first valid reply.
-func (t *Transport) handshake(ctx context.Context, clock host.Clock, o Options, asked wire.Params) (wire.Open, error) {
-	request := wire.Open{Flags: wire.FlagOpen | t.hmac, Params: asked}.AppendTo(nil)
-	if t.signer != nil {
-		t.signer.Sign(request)
+func (s *session) handshake(ctx context.Context, clock host.Clock, o Options) (wire.Open, error) {
+	request := wire.Open{Flags: wire.FlagOpen | s.hmac, Params: s.asked}.AppendTo(nil)
+	if s.signer != nil {
+		s.signer.Sign(request)
 	}
 	start := clock.Now()
 	var failure opening
@@ -94,7 +103,7 @@ func (t *Transport) handshake(ctx context.Context, clock host.Clock, o Options, 
 		if err := clock.SleepUntil(ctx, start.Add(at)); err != nil {
 			return wire.Open{}, err
 		}
-		if _, err := t.conn.Send(request, t.target); err != nil {
+		if _, err := s.conn.Send(request, s.target); err != nil {
 			if stop := failure.note(err); stop != nil {
 				return wire.Open{}, stop
 			}
@@ -103,7 +112,7 @@ func (t *Transport) handshake(ctx context.Context, clock host.Clock, o Options, 
 		if i+1 < len(o.Opens) {
 			until = start.Add(o.Opens[i+1])
 		}
-		reply, err := t.awaitOpen(ctx, until, &failure)
+		reply, err := s.awaitOpen(ctx, until, &failure)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return reply, err
 		}
@@ -153,15 +162,15 @@ func (f *opening) err(wait time.Duration) error {
 
 // awaitOpen returns the first valid open reply, os.ErrDeadlineExceeded at until, the cause of ctx when it is done, or an error that makes
 // waiting pointless.
-func (t *Transport) awaitOpen(ctx context.Context, until time.Time, failure *opening) (wire.Open, error) {
-	if err := t.conn.SetReadDeadline(until); err != nil {
+func (s *session) awaitOpen(ctx context.Context, until time.Time, failure *opening) (wire.Open, error) {
+	if err := s.conn.SetReadDeadline(until); err != nil {
 		return wire.Open{}, err
 	}
 	// ctx may have been done before the deadline was set, which then undid its wake-up.
 	for ctx.Err() == nil {
-		d, err := t.conn.Receive(t.in)
+		d, err := s.conn.Receive(s.in)
 		if err == nil && d.Rejected == nil {
-			if reply, ok := t.parseOpen(t.in[:d.N], failure); ok {
+			if reply, ok := s.parseOpen(s.in[:d.N], failure); ok {
 				return reply, nil
 			}
 			continue
@@ -177,9 +186,9 @@ func (t *Transport) awaitOpen(ctx context.Context, until time.Time, failure *ope
 }
 
 // parseOpen returns the open reply in b, or false if it is none.
-func (t *Transport) parseOpen(b []byte, failure *opening) (wire.Open, bool) {
+func (s *session) parseOpen(b []byte, failure *opening) (wire.Open, bool) {
 	f, err := wire.ParseHeader(b)
-	if err != nil || f&wire.FlagReply == 0 || !t.authentic(f, b) {
+	if err != nil || f&wire.FlagReply == 0 || !s.authentic(f, b) {
 		failure.corrupt++
 		return wire.Open{}, false
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,7 +40,8 @@ type fakeNet struct {
 
 // packet is a datagram on its way.
 type packet struct {
-	up   bool // from the client
+	up   bool   // from the client
+	port uint16 // the client's
 	at   time.Time
 	b    []byte
 	mark dscp.CodePoint
@@ -94,6 +96,15 @@ type fakeHost struct {
 	host.Host // only what is below is used
 	net       *fakeNet
 	ahead     time.Duration
+	at        func() netip.Addr // the client's address of the moment, the zero Addr for none; nil means clientAt
+}
+
+// local returns the address that a client's socket gets now.
+func (h *fakeHost) local() netip.Addr {
+	if h.at == nil {
+		return clientAt
+	}
+	return h.at()
 }
 
 func (h *fakeHost) Name() string { return "fake" }
@@ -117,9 +128,12 @@ func (h *fakeHost) SleepUntil(ctx context.Context, t time.Time) error {
 func (h *fakeHost) AfterFunc(d time.Duration, f func()) host.Timer { return time.AfterFunc(d, f) }
 
 func (h *fakeHost) DialUDP(_ context.Context, to netip.AddrPort, o host.Options) (host.PacketConn, error) {
+	if !h.local().IsValid() {
+		return nil, syscall.ENETUNREACH
+	}
 	h.net.mu.Lock()
 	h.net.ports++
-	local := netip.AddrPortFrom(clientAt, h.net.ports)
+	local := netip.AddrPortFrom(h.local(), h.net.ports)
 	h.net.mu.Unlock()
 	return h.open(local, to, o), nil
 }
@@ -182,9 +196,16 @@ func (c *fakeConn) SendMarked(b []byte, _ netip.Addr, to netip.AddrPort, mark ds
 	up := c.peer.IsValid()
 	if up {
 		to = c.peer
+		if c.local.Addr() != c.host.local() {
+			return time.Time{}, syscall.EINVAL
+		}
+	}
+	port := to.Port()
+	if up {
+		port = c.local.Port()
 	}
 	now := c.host.Now()
-	c.host.net.send(c.local, to, packet{up, now, append([]byte(nil), b...), mark})
+	c.host.net.send(c.local, to, packet{up, port, now, append([]byte(nil), b...), mark})
 	return now, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -14,37 +15,31 @@ import (
 	"bufferbloat/probe"
 )
 
-// Transport is a session with an irtt server. It is a probe.Transport: Send from one goroutine and Receive from another, Wake and Close from
-// any. It allocates nothing per probe.
+// Transport is a series of probes of an irtt server, over a session with it. It is a probe.Transport: Send from one goroutine and Receive from another,
+// Wake and Close from any. It allocates nothing per probe.
+//
+// The server knows a client by its address. Where that has changed, because this host has another one or a router on the way gives it another, the session is of
+// no use: where sends fail, or nothing was heard for silence, another is opened beside it, from a socket of its own, which takes its place if it
+// is still needed then. Remarks tells.
 type Transport struct {
-	conn   host.PacketConn
+	host   host.Host
 	target netip.AddrPort
-	hmac   wire.Flags // wire.FlagHMAC with a key, otherwise 0
+	po     probe.Options
+	o      Options
+	asked  wire.Params
 
-	// Of the session, unchanged after Dial.
-	token   wire.Token
-	fields  wire.Fields
-	size    int // bytes of a request, and of a reply at least
-	warning string
-	opens   [2]uint64 // what SendStamps said when it was opened
-
-	// Receive's own.
-	in      []byte
-	checker *wire.Authenticator
-	ledger  ledger
-
-	sendMu sync.Mutex // guards all that sends: conn.Send and the three below; taken before mu
+	sendMu sync.Mutex // guards all that is sent over t.s, and the two below; taken before mu
 	out    []byte
-	signer *wire.Authenticator
 	closed bool
 
-	mu      sync.Mutex // guards all below, and is not held while anything is sent
-	done    sync.Cond  // sending has become noSeq
-	sending uint64     // the probe that is being sent, or noSeq
-	next    uint64     // one above the highest Seq that was sent
-	sends   []sent     // len is a power of two; probe n, if it is remembered, is sends[n & (len-1)]
-	over    bool       // the server has ended the session
-	strays  []wire.Token
+	mu       sync.Mutex // guards all below, and is not held while a probe is sent
+	s        *session
+	deadline time.Time // of Receive
+	done     sync.Cond // sending has become noSeq
+	sending  uint64    // the probe that is being sent, or noSeq
+	next     uint64    // one above the highest Seq that was sent
+	sends    []sent    // len is a power of two; probe n, if it is remembered, is sends[n & (len-1)]
+	reopening
 }
 
 // sent is the stamp of one probe.
@@ -61,14 +56,9 @@ const (
 	slack = 128
 )
 
-func newTransport(conn host.PacketConn, target netip.AddrPort, po probe.Options, o Options, asked wire.Params) *Transport {
-	t := &Transport{conn: conn, target: target, sending: noSeq, ledger: newLedger()}
-	t.signer, t.checker = wire.NewAuthenticator(o.HMAC), wire.NewAuthenticator(o.HMAC)
-	if t.signer != nil {
-		t.hmac = wire.FlagHMAC
-	}
-	size := asked.EchoSize(t.hmac != 0)
-	t.in, t.out = make([]byte, max(size, maxOpenReply)+slack), make([]byte, size)
+func newTransport(h host.Host, target netip.AddrPort, po probe.Options, o Options, asked wire.Params) *Transport {
+	t := &Transport{host: h, target: target, po: po, o: o, asked: asked, sending: noSeq}
+	t.out = make([]byte, asked.EchoSize(o.HMAC != nil))
 	// A Tracker forgets a probe after probe.Patience; until then the reply needs its send stamp.
 	n := 64
 	for time.Duration(n)*po.Interval <= probe.Patience {
@@ -78,25 +68,19 @@ func newTransport(conn host.PacketConn, target netip.AddrPort, po probe.Options,
 	for i := range t.sends {
 		t.sends[i].seq = noSeq
 	}
-	t.strays = make([]wire.Token, 0, maxOpens)
 	t.done.L = &t.mu
 	return t
 }
 
-// maxOpenReply is the length of the longest open reply: header, token and parameters.
-const maxOpenReply = 20 + 8 + 128
-
-// begin takes the session that the server opened.
-func (t *Transport) begin(asked wire.Params, reply wire.Open) {
-	t.token = reply.Token
-	t.fields = reply.Params.Fields()
-	t.size = reply.Params.EchoSize(t.hmac != 0)
-	t.warning = warning(asked, reply.Params)
-	t.opens[0], t.opens[1] = t.SendStamps()
+// session returns the session of the moment.
+func (t *Transport) session() *session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.s
 }
 
 // Warning is what this server keeps from the results though it answers, "" if nothing: "the irtt server gives no time stamps".
-func (t *Transport) Warning() string { return t.warning }
+func (t *Transport) Warning() string { return t.session().warning }
 
 // Send sends probe seq. After the server has ended the session the error wraps ErrSessionEnded.
 func (t *Transport) Send(seq uint64) (time.Time, error) {
@@ -105,33 +89,35 @@ func (t *Transport) Send(seq uint64) (time.Time, error) {
 	}
 	t.sendMu.Lock()
 	defer t.sendMu.Unlock()
-	if !t.beginSend(seq) {
+	s := t.beginSend(seq)
+	if s == nil {
 		return time.Time{}, fmt.Errorf("irtt server %v: %w; ask for a longer one, or use a server without that limit", t.target, ErrSessionEnded)
 	}
-	e := wire.Echo{Flags: t.hmac, Token: t.token, Seq: uint32(seq)}
-	e.AppendTo(t.out[:0], t.fields) // the payload behind it stays zero
-	if t.signer != nil {
-		t.signer.Sign(t.out[:t.size])
+	e := wire.Echo{Flags: s.hmac, Token: s.token, Seq: uint32(seq)}
+	e.AppendTo(t.out[:0], s.fields) // the payload behind it stays zero
+	if s.signer != nil {
+		s.signer.Sign(t.out[:s.size])
 	}
-	at, err := t.conn.Send(t.out[:t.size], t.target)
+	at, err := s.conn.Send(t.out[:s.size], t.target)
 	stray := t.endSend(seq, at, err)
 	if stray != 0 {
-		t.sendCloseLocked(stray)
+		s.sendClose(stray)
 	}
 	if errors.Is(err, syscall.EMSGSIZE) {
-		return at, fmt.Errorf("send irtt probe of %d bytes: %w; at most %d pass everywhere", t.size, err, MaxSafeLength)
+		return at, fmt.Errorf("send irtt probe of %d bytes: %w; at most %d pass everywhere", s.size, err, MaxSafeLength)
 	}
 	return at, err
 }
 
-func (t *Transport) beginSend(seq uint64) bool {
+// beginSend returns the session to send probe seq over, nil where the server has ended it.
+func (t *Transport) beginSend(seq uint64) *session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over {
-		return false
+	if t.s.over {
+		return nil
 	}
 	t.sending = seq
-	return true
+	return t.s
 }
 
 // endSend keeps the stamp of probe seq and returns a token whose session is to be closed, or 0.
@@ -144,18 +130,8 @@ func (t *Transport) endSend(seq uint64, at time.Time, err error) (stray wire.Tok
 		t.sends[seq&uint64(len(t.sends)-1)] = sent{seq, at}
 		t.next = max(t.next, seq+1)
 	}
-	return t.popStray()
-}
-
-// popStray takes a token from the list, or returns 0. t.mu is held.
-func (t *Transport) popStray() wire.Token {
-	n := len(t.strays)
-	if n == 0 {
-		return 0
-	}
-	stray := t.strays[n-1]
-	t.strays = t.strays[:n-1]
-	return stray
+	t.judge(at, err)
+	return t.s.popStray()
 }
 
 // Receive waits for the next datagram that concerns a probe; see probe.Transport. A datagram that fails a check is Corrupt, and one that
@@ -163,24 +139,28 @@ func (t *Transport) popStray() wire.Token {
 // probe, because too little of it came back, is an error that wraps a *host.RejectedError.
 func (t *Transport) Receive() (probe.Reply, error) {
 	for {
-		d, err := t.conn.Receive(t.in)
+		s := t.session()
+		d, err := s.conn.Receive(s.in)
 		if err != nil {
+			if errors.Is(err, net.ErrClosed) && t.session() != s {
+				continue // another has taken its place
+			}
 			return probe.Reply{}, err
 		}
 		if d.Rejected != nil {
-			return t.rejected(t.in[:d.N], d.Rejected)
+			return s.rejected(s.in[:d.N], d.Rejected)
 		}
-		if reply, ok := t.hear(t.in[:d.N], d); ok {
+		if reply, ok := t.hear(s, s.in[:d.N], d); ok {
 			return reply, nil
 		}
 	}
 }
 
-// hear returns what the datagram b says of a probe, or false where it is an open reply that nobody waits for.
-func (t *Transport) hear(b []byte, d host.Datagram) (probe.Reply, bool) {
+// hear returns what the datagram b of session s says of a probe, or false where it is an open reply that nobody waits for.
+func (t *Transport) hear(s *session, b []byte, d host.Datagram) (probe.Reply, bool) {
 	corrupt := probe.Reply{Kind: probe.Corrupt, At: d.At, Stamp: d.Stamp}
 	f, err := wire.ParseHeader(b)
-	if err != nil || f&wire.FlagReply == 0 || !t.authentic(f, b) {
+	if err != nil || f&wire.FlagReply == 0 || !s.authentic(f, b) {
 		return corrupt, true
 	}
 	if f&wire.FlagOpen != 0 {
@@ -188,82 +168,72 @@ func (t *Transport) hear(b []byte, d host.Datagram) (probe.Reply, bool) {
 		if err != nil {
 			return corrupt, true
 		}
-		t.lateOpen(o)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		s.lateOpen(o)
 		return probe.Reply{}, false
 	}
-	if len(b) < t.size {
+	if len(b) < s.size {
 		return corrupt, true
 	}
-	e, _, err := wire.ParseEcho(b, t.fields)
+	e, _, err := wire.ParseEcho(b, s.fields)
 	if err != nil {
 		return corrupt, true
 	}
-	at, next, ok := t.sentAt(uint64(e.Seq), f&wire.FlagClose != 0 && e.Token == t.token)
-	if e.Token != t.token || uint64(e.Seq) >= next {
+	if e.Token != s.token {
+		return probe.Reply{Kind: probe.Stray, At: d.At, Stamp: d.Stamp}, true
+	}
+	at, next, ok := t.sentAt(s, uint64(e.Seq), f&wire.FlagClose != 0)
+	if uint64(e.Seq) >= next {
 		return probe.Reply{Kind: probe.Stray, At: d.At, Stamp: d.Stamp}, true
 	}
 	r := probe.Reply{Kind: probe.Answer, Seq: uint64(e.Seq), At: d.At, Stamp: d.Stamp, DS: d.DS, HasDS: d.HasDS, Processing: processing(&e)}
 	if ok {
 		r.Up, r.Down, r.HasOneWay = oneWay(at, d.At, &e)
 	}
-	r.Verdicts = t.ledger.reply(int64(e.Seq), e.Window, e.Count, int64(next)-1)
+	r.Verdicts = s.ledger.reply(int64(e.Seq), e.Window, e.Count, int64(next)-1)
 	return r, true
 }
 
-// sentAt returns the stamp of probe seq, false where it is not known, and one above the highest probe that was sent. It waits
+// sentAt takes in that probe seq was answered and returns its stamp, false where it is not known, and one above the highest probe that was sent. It waits
 // while just this probe is being sent: its reply can be here before its stamp. With ends, the session is over.
-func (t *Transport) sentAt(seq uint64, ends bool) (at time.Time, next uint64, ok bool) {
+func (t *Transport) sentAt(s *session, seq uint64, ends bool) (at time.Time, next uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for t.sending == seq {
 		t.done.Wait()
 	}
-	t.over = t.over || ends
-	s := t.sends[seq&uint64(len(t.sends)-1)]
-	return s.at, t.next, s.seq == seq
-}
-
-// authentic reports whether b has the right HMAC, or none where there is no key.
-func (t *Transport) authentic(f wire.Flags, b []byte) bool {
-	if t.checker == nil {
-		return f&wire.FlagHMAC == 0
-	}
-	return t.checker.Verify(b)
-}
-
-// lateOpen takes in the answer to an open request that was sent again while the first answer was under way. The other session that it
-// may have opened is closed with the next probe.
-func (t *Transport) lateOpen(o wire.Open) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if o.Token != t.token && o.Token != 0 && o.Flags&wire.FlagClose == 0 && len(t.strays) < cap(t.strays) {
-		t.strays = append(t.strays, o.Token)
-	}
-}
-
-// rejected assigns an ICMP error to the probe that it quotes.
-func (t *Transport) rejected(quoted []byte, r *host.RejectedError) (probe.Reply, error) {
-	e, _, err := wire.ParseEcho(quoted, 0)
-	if err != nil || e.Flags != t.hmac || e.Token != t.token {
-		return probe.Reply{}, r
-	}
-	return probe.Reply{Kind: probe.Rejected, Seq: uint64(e.Seq), By: r.By, Err: r.Err}, nil
+	s.over = s.over || ends
+	t.quietSince = time.Time{}
+	x := t.sends[seq&uint64(len(t.sends)-1)]
+	return x.at, t.next, x.seq == seq
 }
 
 // SendStamps says how many of the probes so far have the stack's own send stamp, and the number of all; see host.SendStamper. The request that
 // closes the session counts too.
 func (t *Transport) SendStamps() (stack, all uint64) {
-	if s, ok := t.conn.(host.SendStamper); ok {
-		stack, all = s.SendStamps()
-	}
-	return stack - t.opens[0], all - t.opens[1]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	stack, all = t.s.sendStamps()
+	return t.earlier[0] + stack, t.earlier[1] + all
 }
 
 // Wake makes a waiting Receive, or the next one, return at at on the host's clock.
-func (t *Transport) Wake(at time.Time) error { return t.conn.SetReadDeadline(at) }
+func (t *Transport) Wake(at time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.deadline = at
+	return t.s.conn.SetReadDeadline(at)
+}
 
 // Close sends one close request, unless the server has ended the session, and closes the socket. Only the first call does anything.
 func (t *Transport) Close() error {
+	err := t.closeSession()
+	t.running.Wait()
+	return err
+}
+
+func (t *Transport) closeSession() error {
 	t.sendMu.Lock()
 	defer t.sendMu.Unlock()
 	if t.closed {
@@ -271,38 +241,11 @@ func (t *Transport) Close() error {
 	}
 	t.closed = true
 	t.mu.Lock()
-	over := t.over
-	t.mu.Unlock()
-	if !over {
-		t.sendCloseLocked(t.token)
-	}
-	for stray := t.takeStray(); stray != 0; stray = t.takeStray() {
-		t.sendCloseLocked(stray)
-	}
-	return t.conn.Close()
-}
-
-func (t *Transport) takeStray() wire.Token {
-	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.popStray()
-}
-
-func (t *Transport) sendClose(token wire.Token) {
-	t.sendMu.Lock()
-	defer t.sendMu.Unlock()
-	t.sendCloseLocked(token)
-}
-
-// sendCloseLocked asks the server to forget the session of token. There is no answer, and nothing to do about an error: a request that
-// is lost leaves the session to the server's timeout. t.sendMu is held.
-func (t *Transport) sendCloseLocked(token wire.Token) {
-	var buf [32]byte
-	b := wire.Close{Flags: wire.FlagClose | t.hmac, Token: token}.AppendTo(buf[:0])
-	if t.signer != nil {
-		t.signer.Sign(b)
+	if t.stop != nil {
+		t.stop()
 	}
-	_, _ = t.conn.Send(b, t.target)
+	return t.s.end()
 }
 
 // processing returns how long the server held the request, 0 where its stamps do not tell.

@@ -34,21 +34,23 @@ func (c *sinkConn) Close() error { return nil }
 var grantAll = wire.Params{Version: 1, Duration: wire.Endless, Interval: 100 * time.Millisecond, Stats: wire.CountStats | wire.WindowStats,
 	Stamps: wire.BothStamps, Clock: wire.BothClocks}
 
-// session returns a Transport in the middle of a session with these parameters.
-func session(conn host.PacketConn, granted wire.Params, key string) *Transport {
+// inSession returns a Transport in the middle of a session with these parameters.
+func inSession(conn host.PacketConn, granted wire.Params, key string) *Transport {
 	po, _ := probe.Options{}.WithDefaults()
-	t := newTransport(conn, serverAt, po, Options{HMAC: hmacmd5.New([]byte(key))}, grantAll)
-	t.begin(grantAll, wire.Open{Token: testToken, Params: granted})
+	hmac := hmacmd5.New([]byte(key))
+	t := newTransport(nil, serverAt, po, Options{HMAC: hmac}, grantAll)
+	t.s = newSession(conn, serverAt, hmac, grantAll)
+	t.s.begin(wire.Open{Token: testToken, Params: granted})
 	return t
 }
 
 // reply returns a reply to probe seq by a server that holds it from receive to send, both on both clocks.
 func reply(t *Transport, seq uint32, receive, send wire.Time) []byte {
-	e := wire.Echo{Flags: wire.FlagReply | t.hmac, Token: t.token, Seq: seq, Count: seq + 1, Window: 1, Receive: receive, Midpoint: receive, Send: send}
-	b := e.AppendTo(nil, t.fields)
-	b = append(b, make([]byte, t.size-len(b))...)
-	if t.signer != nil {
-		t.signer.Sign(b)
+	e := wire.Echo{Flags: wire.FlagReply | t.s.hmac, Token: t.s.token, Seq: seq, Count: seq + 1, Window: 1, Receive: receive, Midpoint: receive, Send: send}
+	b := e.AppendTo(nil, t.s.fields)
+	b = append(b, make([]byte, t.s.size-len(b))...)
+	if t.s.signer != nil {
+		t.s.signer.Sign(b)
 	}
 	return b
 }
@@ -86,13 +88,13 @@ func TestWhatIsHeardIsSorted(t *testing.T) {
 		{"an open reply", "", 1, func([]byte) []byte { return wire.Open{Flags: 3, Token: 1, Params: grantAll}.AppendTo(nil) }, nothing},
 		{"an open reply cut off", "", 1, func([]byte) []byte { return wire.Open{Flags: 3, Token: 1, Params: grantAll}.AppendTo(nil)[:8] }, probe.Corrupt},
 	} {
-		tr := session(&sinkConn{}, grantAll, c.key)
+		tr := inSession(&sinkConn{}, grantAll, c.key)
 		for seq := range uint64(2) {
 			if _, err := tr.Send(seq); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r, ok := tr.hear(c.change(reply(tr, c.seq, stamp, stamp)), host.Datagram{At: time.Now()})
+		r, ok := tr.hear(tr.s, c.change(reply(tr, c.seq, stamp, stamp)), host.Datagram{At: time.Now()})
 		if ok != (c.want != nothing) || ok && r.Kind != c.want {
 			t.Errorf("%s: kind %d, told %v, want kind %d", c.claim, r.Kind, ok, c.want)
 		}
@@ -128,14 +130,14 @@ func TestWhatTheStampsTell(t *testing.T) {
 		{"the server's wall clock slewed", granted(wire.BothStamps, wire.BothClocks), 60 * us, 50 * us, 50 * us, 10 * ms, 30*ms - 60*us, true},
 		{"a negative processing time is passed on as told", granted(wire.BothStamps, wire.BothClocks), -50 * us, -50 * us, -50 * us, 10 * ms, 30*ms + 50*us, true},
 	} {
-		tr := session(&sinkConn{}, c.granted, "")
+		tr := inSession(&sinkConn{}, c.granted, "")
 		sent, err := tr.Send(0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		receive := wire.Time{Wall: sent.Add(10 * ms).UnixNano(), Mono: 5e9}
 		send := wire.Time{Wall: receive.Wall + int64(c.wall), Mono: receive.Mono + int64(c.mono)}
-		r, ok := tr.hear(reply(tr, 0, receive, send), host.Datagram{At: sent.Add(40 * ms)})
+		r, ok := tr.hear(tr.s, reply(tr, 0, receive, send), host.Datagram{At: sent.Add(40 * ms)})
 		if !ok || r.Kind != probe.Answer || r.Processing != c.processing || r.HasOneWay != c.oneWay || r.Up != c.up || r.Down != c.down {
 			t.Errorf("%s: %+v, want processing %v, up %v, down %v: %v", c.claim, r, c.processing, c.up, c.down, c.oneWay)
 		}
@@ -175,14 +177,14 @@ func TestAStepIsToldFromSlewing(t *testing.T) {
 
 func TestRefusalsConcernTheProbeThatTheyQuote(t *testing.T) {
 	for _, key := range []string{"", "swordfish"} {
-		tr := session(&sinkConn{}, grantAll, key)
+		tr := inSession(&sinkConn{}, grantAll, key)
 		if _, err := tr.Send(7); err != nil {
 			t.Fatal(err)
 		}
-		request := bytes.Clone(tr.out[:tr.size])
+		request := bytes.Clone(tr.out[:tr.s.size])
 		other := bytes.Clone(request)
-		other[wire.HeaderSize(tr.hmac)] ^= 1
-		size := wire.HeaderSize(tr.hmac) + 12
+		other[wire.HeaderSize(tr.s.hmac)] ^= 1
+		size := wire.HeaderSize(tr.s.hmac) + 12
 		refusal := &host.RejectedError{By: serverAt.Addr(), Err: syscall.ECONNREFUSED}
 		for _, c := range []struct {
 			claim  string
@@ -196,7 +198,7 @@ func TestRefusalsConcernTheProbeThatTheyQuote(t *testing.T) {
 			{"another session's request", other, false},
 			{"an open request", wire.Open{Flags: wire.FlagOpen, Params: grantAll}.AppendTo(nil), false},
 		} {
-			r, err := tr.rejected(c.quoted, refusal)
+			r, err := tr.s.rejected(c.quoted, refusal)
 			if c.ok && (err != nil || r.Kind != probe.Rejected || r.Seq != 7 || r.By != serverAt.Addr() || !errors.Is(r.Err, syscall.ECONNREFUSED)) {
 				t.Errorf("key %q, %s: %+v, %v, want probe 7 refused", key, c.claim, r, err)
 			}
@@ -219,7 +221,7 @@ func TestSendErrorsSayWhatToDo(t *testing.T) {
 		{"a full queue stays what it is", 0, host.ErrNoBuffer, host.ErrNoBuffer.Error()},
 		{"the protocol's last number", 1<<32 - 1, nil, "counts to 4294967294"},
 	} {
-		tr := session(&sinkConn{err: c.err}, grantAll, "")
+		tr := inSession(&sinkConn{err: c.err}, grantAll, "")
 		_, err := tr.Send(c.seq)
 		if err == nil || !strings.Contains(err.Error(), c.want) || c.err != nil && !errors.Is(err, c.err) {
 			t.Errorf("%s: %v, want %q", c.claim, err, c.want)
@@ -264,7 +266,7 @@ func TestCloseAndWakeEndAWaitingReceive(t *testing.T) {
 func TestProbesAllocateNothing(t *testing.T) {
 	for _, key := range []string{"", "swordfish"} {
 		conn := &sinkConn{}
-		tr := session(conn, grantAll, key)
+		tr := inSession(conn, grantAll, key)
 		seq := uint32(0)
 		stamp := wire.Time{Wall: time.Now().UnixNano(), Mono: 1}
 		b := reply(tr, 0, stamp, stamp)
@@ -275,12 +277,12 @@ func TestProbesAllocateNothing(t *testing.T) {
 			}
 			// Every third reply is lost, so that there are verdicts.
 			if seq%3 != 0 {
-				e := wire.Echo{Flags: wire.FlagReply | tr.hmac, Token: tr.token, Seq: seq, Count: seq + 1, Window: 1<<64 - 1, Receive: stamp, Send: stamp}
-				b = e.AppendTo(b[:0], tr.fields)
-				if tr.checker != nil {
-					tr.checker.Sign(b)
+				e := wire.Echo{Flags: wire.FlagReply | tr.s.hmac, Token: tr.s.token, Seq: seq, Count: seq + 1, Window: 1<<64 - 1, Receive: stamp, Send: stamp}
+				b = e.AppendTo(b[:0], tr.s.fields)
+				if tr.s.checker != nil {
+					tr.s.checker.Sign(b)
 				}
-				if r, ok := tr.hear(b, host.Datagram{At: sent}); !ok || r.Kind != probe.Answer {
+				if r, ok := tr.hear(tr.s, b, host.Datagram{At: sent}); !ok || r.Kind != probe.Answer {
 					t.Fatalf("%+v", r)
 				}
 			}
@@ -293,7 +295,7 @@ func TestProbesAllocateNothing(t *testing.T) {
 }
 
 func BenchmarkProbe(b *testing.B) {
-	tr := session(&sinkConn{}, grantAll, "")
+	tr := inSession(&sinkConn{}, grantAll, "")
 	stamp := wire.Time{Wall: time.Now().UnixNano(), Mono: 1}
 	buf, seq := make([]byte, 0, 60), uint32(0)
 	b.ReportAllocs()
@@ -302,8 +304,8 @@ func BenchmarkProbe(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		e := wire.Echo{Flags: wire.FlagReply, Token: tr.token, Seq: seq, Count: seq + 1, Window: 1<<64 - 1, Receive: stamp, Send: stamp}
-		tr.hear(e.AppendTo(buf, tr.fields), host.Datagram{At: at})
+		e := wire.Echo{Flags: wire.FlagReply, Token: tr.s.token, Seq: seq, Count: seq + 1, Window: 1<<64 - 1, Receive: stamp, Send: stamp}
+		tr.hear(tr.s, e.AppendTo(buf, tr.s.fields), host.Datagram{At: at})
 		seq++
 	}
 }
@@ -313,16 +315,16 @@ func BenchmarkProbe(b *testing.B) {
 func FuzzHear(f *testing.F) {
 	stamp := wire.Time{Wall: 1796039469252096822, Mono: 1}
 	for _, key := range []string{"", "swordfish"} {
-		tr := session(&sinkConn{}, grantAll, key)
+		tr := inSession(&sinkConn{}, grantAll, key)
 		f.Add(key != "", reply(tr, 3, stamp, stamp), reply(tr, 9, stamp, wire.Time{}))
-		f.Add(key != "", wire.Open{Flags: 3 | tr.hmac, Token: 7, Params: grantAll}.AppendTo(nil), []byte{0x14})
+		f.Add(key != "", wire.Open{Flags: 3 | tr.s.hmac, Token: 7, Params: grantAll}.AppendTo(nil), []byte{0x14})
 	}
 	f.Fuzz(func(t *testing.T, signed bool, first, second []byte) {
 		key := ""
 		if signed {
 			key = "swordfish"
 		}
-		tr := session(&sinkConn{}, grantAll, key)
+		tr := inSession(&sinkConn{}, grantAll, key)
 		const sent = 200
 		for seq := range uint64(sent) {
 			if _, err := tr.Send(seq); err != nil {
@@ -330,7 +332,7 @@ func FuzzHear(f *testing.F) {
 			}
 		}
 		for _, b := range [][]byte{first, second} {
-			r, ok := tr.hear(b, host.Datagram{At: time.Now()})
+			r, ok := tr.hear(tr.s, b, host.Datagram{At: time.Now()})
 			if !ok {
 				continue
 			}
@@ -340,8 +342,8 @@ func FuzzHear(f *testing.F) {
 			if r.Kind != probe.Answer {
 				continue
 			}
-			e, _, err := wire.ParseEcho(b, tr.fields)
-			if err != nil || e.Token != testToken || len(b) < tr.size || r.Seq != uint64(e.Seq) || r.Seq >= sent ||
+			e, _, err := wire.ParseEcho(b, tr.s.fields)
+			if err != nil || e.Token != testToken || len(b) < tr.s.size || r.Seq != uint64(e.Seq) || r.Seq >= sent ||
 				signed != wire.NewAuthenticator(hmacmd5.New([]byte("swordfish"))).Verify(b) {
 				t.Errorf("%x is taken for an answer: %+v, %v", b, r, err)
 			}
