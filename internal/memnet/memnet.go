@@ -20,16 +20,19 @@ import (
 
 // Net is a network with one client and one server, both at the same Net. Its fields must be set before it is used.
 type Net struct {
-	Delay      time.Duration // one way, each way
-	BytesPerS  int           // of each stream, each way
-	Buffer     int           // bytes that a stream holds before its writer blocks
-	NoTCPInfo  bool          // the stack does not tell
-	Refuse     func(to netip.AddrPort) error
-	Blackholed func(to netip.AddrPort) bool
+	Delay     time.Duration // one way, each way
+	BytesPerS int           // of each stream, each way
+	Buffer    int           // bytes that a stream holds before its writer blocks
+	NoTCPInfo bool          // the stack does not tell
+	// Descriptors is how many sockets may be open that listen or were accepted; a process with so many gets no more. 0 is no limit.
+	Descriptors int
+	Refuse      func(to netip.AddrPort) error
+	Blackholed  func(to netip.AddrPort) bool
 
 	mu        sync.Mutex
 	listeners map[netip.AddrPort]*listener
 	port      uint16
+	open      int // of Descriptors
 }
 
 var _ host.Host = (*Net)(nil)
@@ -79,6 +82,22 @@ func (n *Net) DialEcho(context.Context, netip.Addr, host.Options) (host.EchoConn
 	return nil, errors.ErrUnsupported
 }
 
+// take counts a socket against Descriptors, or returns the error of who has too many. n.mu is held.
+func (n *Net) take(call string) error {
+	if n.Descriptors > 0 && n.open >= n.Descriptors {
+		return os.NewSyscallError(call, syscall.EMFILE)
+	}
+	n.open++
+	return nil
+}
+
+// give takes back what take counted.
+func (n *Net) give() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.open--
+}
+
 // freePort returns a port that was not used before; n.mu is held.
 func (n *Net) freePort() uint16 {
 	if n.port == 0 {
@@ -103,6 +122,9 @@ func (n *Net) ListenTCP(_ context.Context, at netip.AddrPort, o host.Options) (n
 	}
 	if n.listeners[at] != nil {
 		return nil, fmt.Errorf("listen at %v: %w", at, syscall.EADDRINUSE)
+	}
+	if err := n.take("socket"); err != nil {
+		return nil, fmt.Errorf("listen at %v: %w", at, err)
 	}
 	l := &listener{net: n, at: at, o: o, backlog: make(chan *conn, 64), done: make(chan struct{})}
 	n.listeners[at] = l
@@ -164,17 +186,27 @@ type listener struct {
 	at      netip.AddrPort
 	o       host.Options
 	backlog chan *conn
+	held    *conn // that came and could not be accepted; Accept is called from one goroutine
 	once    sync.Once
 	done    chan struct{}
 }
 
 func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case <-l.done:
-		return nil, net.ErrClosed
-	case c := <-l.backlog:
-		return c, nil
+	if l.held == nil {
+		select {
+		case <-l.done:
+			return nil, net.ErrClosed
+		case l.held = <-l.backlog:
+		}
 	}
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	if err := l.net.take("accept4"); err != nil {
+		return nil, err
+	}
+	c := l.held
+	l.held, c.counted = nil, true
+	return c, nil
 }
 
 func (l *listener) Close() error {
@@ -183,6 +215,7 @@ func (l *listener) Close() error {
 		l.net.mu.Lock()
 		defer l.net.mu.Unlock()
 		delete(l.net.listeners, l.at)
+		l.net.open--
 	})
 	return nil
 }

@@ -16,16 +16,19 @@ import (
 // pair returns the two ends of a connection.
 func (n *Net) pair(from, to netip.AddrPort, dialed, accepted host.Options) (*conn, *conn) {
 	up, down := newStream(n), newStream(n)
-	return &conn{in: down, out: up, local: from, remote: to, o: dialed}, &conn{in: up, out: down, local: to, remote: from, o: accepted}
+	return &conn{net: n, in: down, out: up, local: from, remote: to, o: dialed}, &conn{net: n, in: up, out: down, local: to, remote: from, o: accepted}
 }
 
 // conn is one end.
 type conn struct {
+	net           *Net
 	in, out       *stream
 	local, remote netip.AddrPort
 	o             host.Options
 	linger        sync.Once
 	drop          bool
+	counted       bool // against Net.Descriptors
+	closing       sync.Once
 }
 
 func (c *conn) Read(b []byte) (int, error)         { return c.in.read(b) }
@@ -49,6 +52,11 @@ func (c *conn) CloseWrite() error { return c.out.finish() }
 
 // Close ends both directions, with a reset where something that came was not read.
 func (c *conn) Close() error {
+	c.closing.Do(func() {
+		if c.counted {
+			c.net.give()
+		}
+	})
 	unread := c.in.abandon()
 	if unread || c.drop {
 		c.out.reset(syscall.ECONNRESET)

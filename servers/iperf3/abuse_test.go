@@ -165,6 +165,36 @@ func TestATestThatItsClientDoesNotEndIsEnded(t *testing.T) {
 	})
 }
 
+func TestATestWithoutAnEndOfItsOwnHasTheTimeOfTheLongest(t *testing.T) {
+	for _, p := range []wire.Params{{Parallel: 1}, {Parallel: 1, Reverse: true}, {Parallel: 1, Bytes: 1 << 40}, {Parallel: 1, Omit: 10 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			var said []string
+			inMemory(t, Options{MaxLength: time.Minute, Log: func(line string) { said = append(said, line) }}, func(h *memnet.Net, v *service) {
+				c := begin(t, h, at)
+				began := h.Now()
+				data := c.open(p, at)
+				go func() {
+					for err := error(nil); err == nil; time.Sleep(time.Second) {
+						if _, err = data[0].Write([]byte{1}); p.Reverse {
+							_ = data[0].SetReadDeadline(h.Now().Add(time.Millisecond))
+							_, _ = data[0].Read(make([]byte, 100_000))
+						}
+					}
+				}()
+				code := c.refused(2 * time.Minute)
+				if d := h.Now().Sub(began); code != wire.PastItsTime || d < time.Minute || d > time.Minute+time.Second {
+					t.Errorf("%+v: it ended with %v after %v", p, code, d)
+				}
+				_ = data[0].Close()
+				time.Sleep(2 * time.Second)
+			})
+			if all := strings.Join(said, "\n"); !strings.Contains(all, "no end of its own, and 1m0s is the longest") {
+				t.Errorf("the log says %q", all)
+			}
+		})
+	}
+}
+
 func TestCapsAreKeptAndSaid(t *testing.T) {
 	o := Options{MaxStreams: 4, MaxLength: time.Minute, MaxRate: 10 * bitrate.Mbit}
 	rate := bitrate.Mbit

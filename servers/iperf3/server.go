@@ -11,22 +11,19 @@ import (
 	"context"
 	"crypto/rsa"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/pump"
 	wire "bufferbloat/internal/wire/iperf3"
 	"bufferbloat/servers/internal/bounds"
+	"bufferbloat/servers/internal/listen"
 )
 
 // Options are a server's settings. The zero value is useful.
@@ -76,7 +73,6 @@ const (
 	resultsTimeout = 30 * time.Second
 	goodbye        = time.Second
 	clockSkew      = 10 * time.Second // between a login and our clock
-	acceptRetry    = 20 * time.Millisecond
 	maxWindow      = 16 << 20
 	maxResults     = 1 << 20 // of a client, which sends no report
 )
@@ -88,44 +84,20 @@ func (s *Server) Serve(ctx context.Context, h host.Host, at ...netip.AddrPort) e
 	if err != nil {
 		return err
 	}
-	if len(at) == 0 {
-		return errors.New("iperf3 server: no address to listen at")
-	}
-	var open []io.Closer
-	defer func() {
-		for _, c := range open {
-			_ = c.Close()
-		}
-	}()
-	var listeners []net.Listener
-	var sockets []*socket
-	var bound []netip.AddrPort
-	for _, a := range at {
-		l, p, err := listen(ctx, h, a)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("iperf3 server: %w; another server is running there: stop it, or choose another port", err)
-		}
-		if err != nil {
-			return fmt.Errorf("iperf3 server: %w", err)
-		}
-		open = append(open, l, p)
-		listeners, sockets = append(listeners, l), append(sockets, v.newSocket(p))
-		bound = append(bound, host.AddrPortOf(l.Addr()))
-	}
 	defer v.sessions.Wait()
-	g, ctx := errgroup.WithContext(ctx)
-	for i := range listeners {
-		g.Go(func() error { return v.accept(ctx, listeners[i]) })
-		g.Go(func() error { return sockets[i].receive(ctx) })
-	}
-	if s.Options.Ready != nil {
-		s.Options.Ready(bound)
-	}
-	return g.Wait()
+	return listen.Serve(ctx, "iperf3 server", at, s.Options.Ready, func(ctx context.Context, a netip.AddrPort) (listen.Opened, error) {
+		l, p, err := open(ctx, h, a)
+		if err != nil {
+			return listen.Opened{}, err
+		}
+		accept := func(ctx context.Context) error { return v.accept(ctx, l) }
+		return listen.Opened{At: host.AddrPortOf(l.Addr()), Loops: []func(context.Context) error{accept, v.newSocket(p).receive},
+			Close: func() error { return errors.Join(l.Close(), p.Close()) }}, nil
+	})
 }
 
-// listen listens for connections and datagrams at the same port.
-func listen(ctx context.Context, h host.Host, a netip.AddrPort) (net.Listener, host.PacketConn, error) {
+// open listens for connections and datagrams at the same port.
+func open(ctx context.Context, h host.Host, a netip.AddrPort) (net.Listener, host.PacketConn, error) {
 	for try := 0; ; try++ {
 		l, err := h.ListenTCP(ctx, a, host.Options{})
 		if err != nil {
@@ -201,33 +173,14 @@ func newService(o Options, h host.Host) (*service, error) {
 		waiting: map[wire.Cookie]*streams{}, opening: map[netip.Addr]*opening{}}, nil
 }
 
-// accept starts a goroutine for every connection, until ctx is done.
+// accept starts a goroutine for every connection, until ctx is done. Where there are no descriptors, who has not said yet what he wants makes
+// room.
 func (v *service) accept(ctx context.Context, l net.Listener) error {
-	release := pump.OnDone(ctx, func() { _ = l.Close() })
-	defer release()
-	for {
-		conn, err := l.Accept()
-		switch {
-		case ctx.Err() != nil:
-			if err == nil {
-				_ = conn.Close()
-			}
-			return nil
-		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("iperf3 server: %w", err)
-		case err != nil:
-			// Out of descriptors, or a connection that was reset while it waited: others will come. Who has not said yet what he wants
-			// makes room.
-			v.log.Printf("iperf3: accepting a connection: %v", err)
-			v.evict(2)
-			if v.host.SleepUntil(ctx, v.host.Now().Add(acceptRetry)) != nil {
-				return nil
-			}
-			continue
-		}
-		a := v.arrive(conn)
-		v.sessions.Go(func() { v.handle(ctx, a) })
-	}
+	a := listen.Acceptor{Clock: v.host, Start: func(conn net.Conn) {
+		one := v.arrive(conn)
+		v.sessions.Go(func() { v.handle(ctx, one) })
+	}, MakeRoom: func() bool { return v.evict(2) }, Trouble: func(line string) { v.log.Printf("iperf3: %s", line) }}
+	return a.Accept(ctx, l)
 }
 
 // arrive notes a new connection among those that are no part of a test, the oldest of which leaves where they are too many.
@@ -246,8 +199,8 @@ func (v *service) arrive(conn net.Conn) *arrival {
 }
 
 // evict closes the oldest of the connections that are no part of a test: one in so many of them, and one at least. Their own goroutines do the
-// rest.
-func (v *service) evict(oneIn int) {
+// rest. It reports whether there was one.
+func (v *service) evict(oneIn int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	n := min(len(v.half), 1+len(v.half)/oneIn)
@@ -255,6 +208,7 @@ func (v *service) evict(oneIn int) {
 		_ = a.Close()
 	}
 	v.half = slices.Delete(v.half, 0, n)
+	return n > 0
 }
 
 // belongs takes a connection off those that are no part of a test: it is one now, or is over.

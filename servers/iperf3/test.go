@@ -225,18 +225,19 @@ func (t *test) endStreams() {
 	}
 }
 
-// until is when the server ends the test that its client does not end.
+// until is when the server ends the test that its client does not end: one without a length where that of the longest is over.
 func (t *test) until() time.Time {
-	length := t.p.Time
-	if length == 0 {
-		length = t.o.MaxLength
+	if t.p.Time == 0 {
+		return t.began.Add(t.o.MaxLength)
 	}
-	return t.began.Add(t.p.Omit + length + lengthGrace)
+	return t.began.Add(t.p.Omit + t.p.Time + lengthGrace)
 }
 
 // broken says why a test ended that its client did not end.
 func (t *test) broken(alive context.Context) *refusal {
 	switch cause := context.Cause(alive); {
+	case cause == nil && t.p.Time == 0:
+		return refuse(wire.PastItsTime, "it had no end of its own, and %v is the longest that this server allows", t.o.MaxLength)
 	case cause == nil:
 		return refuse(wire.PastItsTime, "%v past its time", lengthGrace)
 	case errors.Is(cause, errStalled):

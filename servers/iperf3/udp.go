@@ -3,7 +3,6 @@ package iperf3
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -74,7 +73,7 @@ func (s *socket) receive(ctx context.Context) error {
 		case err != nil:
 			// A datagram that met a closed port comes back as an error, which is no end; a socket that gives nothing else is.
 			if failures++; failures > maxFailures || errors.Is(err, net.ErrClosed) {
-				return fmt.Errorf("iperf3 server: %w", err)
+				return err
 			}
 			continue
 		case d.Rejected != nil:

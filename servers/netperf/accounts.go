@@ -9,6 +9,7 @@ import (
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/netperf"
 	"bufferbloat/servers/internal/bounds"
+	"bufferbloat/servers/internal/listen"
 )
 
 // takeTest counts a test against an address, or says which limit forbids it.
@@ -87,12 +88,12 @@ func (v *service) evict(of netip.Prefix, self *session) bool {
 // meanwhile, and no connections are accepted that would take what they leave.
 func (v *service) withRoom(ctx context.Context, self *session, f func() error) error {
 	err := f()
-	if err == nil || !outOfDescriptors(err) {
+	if err == nil || !listen.OutOfDescriptors(err) {
 		return err
 	}
 	v.starving.Add(1)
 	defer v.starving.Add(-1)
-	for until := v.host.Now().Add(roomWait); outOfDescriptors(err) && v.host.Now().Before(until); err = f() {
+	for until := v.host.Now().Add(roomWait); listen.OutOfDescriptors(err) && v.host.Now().Before(until); err = f() {
 		if !v.evict(netip.Prefix{}, self) && v.host.SleepUntil(ctx, v.host.Now().Add(roomRetry)) != nil {
 			return err
 		}

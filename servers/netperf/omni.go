@@ -11,6 +11,7 @@ import (
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/pump"
 	wire "bufferbloat/internal/wire/netperf"
+	"bufferbloat/servers/internal/listen"
 )
 
 // test is one test of a session.
@@ -199,15 +200,15 @@ func (t *test) planKind(tcp bool) *refusal {
 	return nil
 }
 
-// open opens the data socket through listen, at the best address, port and options that can be had, and fills in the response.
-func (t *test) open(ctx context.Context, listen func(at netip.AddrPort, o host.Options) (netip.AddrPort, error)) *refusal {
+// open opens the data socket through bind, at the best address, port and options that can be had, and fills in the response.
+func (t *test) open(ctx context.Context, bind func(at netip.AddrPort, o host.Options) (netip.AddrPort, error)) *refusal {
 	var last error
 	for _, a := range t.addresses() {
 		for _, port := range t.ports() {
 			for _, o := range t.options() {
 				var at netip.AddrPort
 				err := t.withRoom(ctx, t.session, func() (err error) {
-					at, err = listen(netip.AddrPortFrom(a, port), o)
+					at, err = bind(netip.AddrPortFrom(a, port), o)
 					return err
 				})
 				if err != nil {
@@ -220,7 +221,7 @@ func (t *test) open(ctx context.Context, listen func(at netip.AddrPort, o host.O
 		}
 	}
 	switch {
-	case outOfDescriptors(last):
+	case listen.OutOfDescriptors(last):
 		return refuse(wire.Busy, "no descriptors are left for a data socket: %v", last)
 	case !t.o.DataPorts.isZero():
 		return refuse(wire.Busy, "no port of %d to %d is free: %v", t.o.DataPorts.First, t.o.DataPorts.Last, last)

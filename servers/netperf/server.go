@@ -20,16 +20,13 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/host"
-	"bufferbloat/internal/pump"
 	wire "bufferbloat/internal/wire/netperf"
 	"bufferbloat/servers/internal/bounds"
+	"bufferbloat/servers/internal/listen"
 )
 
 // Options are a server's settings. The zero value is useful.
@@ -79,7 +76,6 @@ const (
 	idleTimeout   = 30 * time.Second
 	sendLonger    = 250 * time.Millisecond // so that the client's timer, which began later, is the one that ends a download
 	lengthGrace   = time.Minute            // a client asks for its preparations on top of its length
-	acceptRetry   = 20 * time.Millisecond
 	maxSockBuffer = 16 << 20
 	maxTCPMessage = 1 << 20
 	maxDatagram   = 65507
@@ -95,36 +91,15 @@ func (s *Server) Serve(ctx context.Context, h host.Host, at ...netip.AddrPort) e
 	if err != nil {
 		return err
 	}
-	if len(at) == 0 {
-		return errors.New("netperf server: no address to listen at")
-	}
-	var listeners []net.Listener
-	defer func() {
-		for _, l := range listeners {
-			_ = l.Close()
-		}
-	}()
-	var bound []netip.AddrPort
-	for _, a := range at {
-		l, err := h.ListenTCP(ctx, a, host.Options{})
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("netperf server: %w; another server is running there: stop it, or choose another port", err)
-		}
-		if err != nil {
-			return fmt.Errorf("netperf server: %w", err)
-		}
-		listeners = append(listeners, l)
-		bound = append(bound, host.AddrPortOf(l.Addr()))
-	}
 	defer v.sessions.Wait()
-	g, ctx := errgroup.WithContext(ctx)
-	for _, l := range listeners {
-		g.Go(func() error { return v.accept(ctx, l) })
-	}
-	if s.Options.Ready != nil {
-		s.Options.Ready(bound)
-	}
-	return g.Wait()
+	return listen.Serve(ctx, "netperf server", at, s.Options.Ready, func(ctx context.Context, a netip.AddrPort) (listen.Opened, error) {
+		l, err := h.ListenTCP(ctx, a, host.Options{})
+		if err != nil {
+			return listen.Opened{}, err
+		}
+		accept := func(ctx context.Context) error { return v.accept(ctx, l) }
+		return listen.Opened{At: host.AddrPortOf(l.Addr()), Loops: []func(context.Context) error{accept}, Close: l.Close}, nil
+	})
 }
 
 // service is one Serve call.
@@ -168,38 +143,16 @@ func newService(o Options, h host.Host) (*service, error) {
 			TestsPerHour: o.MaxTestsPerHour, BytesPerHour: o.MaxBytesPerHour})}, nil
 }
 
-// accept starts a session for every connection, until ctx is done.
+// accept starts a session for every connection, until ctx is done. None is taken while a test waits for descriptors; where there are none the
+// session that has been idle longest is put out.
 func (v *service) accept(ctx context.Context, l net.Listener) error {
-	release := pump.OnDone(ctx, func() { _ = l.Close() })
-	defer release()
-	for {
-		for v.starving.Load() > 0 && v.host.SleepUntil(ctx, v.host.Now().Add(roomRetry)) == nil {
-		}
-		conn, err := l.Accept()
-		switch {
-		case ctx.Err() != nil:
-			if err == nil {
-				_ = conn.Close()
+	a := listen.Acceptor{Clock: v.host, Start: func(conn net.Conn) { v.start(ctx, conn) }, MakeRoom: func() bool { return v.evict(netip.Prefix{}, nil) },
+		Trouble: func(line string) { v.log.Printf("netperf: %s", line) },
+		Before: func(ctx context.Context) {
+			for v.starving.Load() > 0 && v.host.SleepUntil(ctx, v.host.Now().Add(roomRetry)) == nil {
 			}
-			return nil
-		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("netperf server: %w", err)
-		case err != nil && outOfDescriptors(err) && v.evict(netip.Prefix{}, nil):
-			continue
-		case err != nil:
-			// A connection that was reset while it waited, or no descriptors though nobody is idle: others will come.
-			v.log.Printf("netperf: accepting a connection: %v", err)
-			if v.host.SleepUntil(ctx, v.host.Now().Add(acceptRetry)) != nil {
-				return nil
-			}
-			continue
-		}
-		v.start(ctx, conn)
-	}
-}
-
-func outOfDescriptors(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+		}}
+	return a.Accept(ctx, l)
 }
 
 // start runs a session in a goroutine of its own. Where the limits allow no more connections the one of that address, or of all, that has

@@ -708,3 +708,44 @@ func TestServeSaysWhatIsWrongWithItsOptionsOrAddresses(t *testing.T) {
 		t.Errorf("a port in use: got %v", err)
 	}
 }
+
+func TestADownloadThatItsClientEndsLooksLikeNoFaultInTheLog(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, h *memnet.Net, at netip.AddrPort, lines func() []string) {
+		p := dial(t, h, at)
+		data, _ := p.data(wire.Omni(wire.TCPMaerts, wire.IPv4, 30), at)
+		if _, err := io.ReadFull(data, make([]byte, 500_000)); err != nil {
+			t.Fatal(err)
+		}
+		_ = data.Close()
+		p.results(time.Second)
+		synctest.Wait()
+		if l := lines(); len(l) != 2 || !strings.HasSuffix(l[1], "; the client closed") {
+			t.Errorf("log %q", l)
+		}
+	})
+}
+
+func TestATestWithoutAnEndOfItsOwnHasTheTimeOfTheLongest(t *testing.T) {
+	const longest = time.Minute
+	for _, test := range []wire.Test{wire.TCPStream, wire.TCPMaerts, wire.TCPRR} {
+		bubble(t, Options{MaxLength: longest}, func(t *testing.T, h *memnet.Net, at netip.AddrPort, lines func() []string) {
+			p := dial(t, h, at)
+			begin := time.Now()
+			data, _ := p.data(wire.Omni(test, wire.IPv4, 0), at)
+			err := error(nil)
+			for one := []byte{1}; err == nil && time.Since(begin) < 2*longest; {
+				time.Sleep(time.Second)
+				if test != wire.TCPMaerts {
+					_, err = data.Write(one)
+				}
+				if n := map[wire.Test]int{wire.TCPMaerts: 100_000, wire.TCPRR: 1}[test]; err == nil {
+					_, err = io.ReadFull(data, make([]byte, n))
+				}
+			}
+			p.results(time.Second)
+			if d := time.Since(begin); d < longest-time.Second || d > longest+3*time.Second {
+				t.Errorf("test %d ended after %v, where the longest has %v; log %q", test, d, longest, lines())
+			}
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"bufferbloat/internal/dscp"
@@ -58,11 +59,12 @@ func (t *test) oneConnection(ctx context.Context, conn net.Conn) {
 	accepted := t.host.Now()
 	t.flowing = accepted
 	var out pump.Outcome
+	var err error
 	switch flow := t.throttled(ctx, conn); t.kind {
 	case wire.TCPStream:
 		out = t.receive(ctx, flow, accepted)
 	case wire.TCPMaerts:
-		out = t.transmit(ctx, flow)
+		out, err = t.transmit(ctx, flow)
 	default:
 		out = t.transactions(ctx, flow, accepted)
 	}
@@ -79,7 +81,11 @@ func (t *test) oneConnection(ctx context.Context, conn net.Conn) {
 		_ = l.SetLinger(0) // nobody is there to read what is queued
 	}
 	_ = conn.Close()
-	t.end(ended, out.End.String())
+	why := out.End.String()
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		why = "the client closed" // which is how a client of this protocol ends a download
+	}
+	t.end(ended, why)
 }
 
 // awaitEnd ends the stream of a download in its old form, whose client reads on to the end and then ends its own.
@@ -131,7 +137,7 @@ func (t *test) fromPeer(a netip.Addr) bool {
 
 // receive reads an upload to its end. Its time counts from the data connection on, so that a client that starts late has all of it.
 func (t *test) receive(ctx context.Context, conn net.Conn, accepted time.Time) pump.Outcome {
-	until := accepted.Add(t.o.MaxLength + lengthGrace)
+	until := accepted.Add(t.o.MaxLength)
 	if t.timed {
 		until = accepted.Add(t.length + receiveGrace)
 	}
@@ -142,8 +148,8 @@ func (t *test) receive(ctx context.Context, conn net.Conn, accepted time.Time) p
 }
 
 // transmit supplies a download. It ends by the server's clock, or by the client's end of the connection.
-func (t *test) transmit(ctx context.Context, conn net.Conn) pump.Outcome {
-	until := t.began.Add(t.o.MaxLength + lengthGrace)
+func (t *test) transmit(ctx context.Context, conn net.Conn) (pump.Outcome, error) {
+	until := t.began.Add(t.o.MaxLength)
 	switch {
 	case t.old:
 		until = t.began.Add(t.length)
@@ -155,9 +161,9 @@ func (t *test) transmit(ctx context.Context, conn net.Conn) pump.Outcome {
 		limit = left
 	}
 	var n pump.Counter
-	out, _ := pump.Send(ctx, t.host, conn, &n, pump.Options{Until: until, Idle: idleTimeout, Limit: limit, Size: t.sendSize()})
+	out, err := pump.Send(ctx, t.host, conn, &n, pump.Options{Until: until, Idle: idleTimeout, Limit: limit, Size: t.sendSize()})
 	t.results.TxBytes, t.results.TxCalls = out.Bytes, uint32(out.Calls)
-	return out
+	return out, err
 }
 
 // stack fills in what the stack knows of the data connection; it must still be open.
@@ -232,7 +238,11 @@ func (t *test) ended(err error, from time.Time) pump.End {
 
 // late says what it means that nothing more has come: the time is up, or the client has stalled.
 func (t *test) late(from time.Time) pump.End {
-	if t.timed && !t.host.Now().Before(from.Add(t.length)) || !t.host.Now().Before(from.Add(t.o.MaxLength+lengthGrace)) {
+	length := t.o.MaxLength
+	if t.timed {
+		length = t.length
+	}
+	if !t.host.Now().Before(from.Add(length)) {
 		return pump.TimeUp
 	}
 	return pump.Stalled
@@ -241,7 +251,7 @@ func (t *test) late(from time.Time) pump.End {
 // patience is until when a test whose time began at from waits for the next message, where the last one came at last: until the client
 // has been idle for long, or the time is up. Where the client does not signal the end, the test's length and a while of silence are it.
 func (t *test) patience(from, last time.Time, unsignalled bool) time.Time {
-	until := from.Add(t.o.MaxLength + lengthGrace)
+	until := from.Add(t.o.MaxLength)
 	if t.timed {
 		until = from.Add(t.length + dataGrace)
 	}
