@@ -57,6 +57,26 @@ func TestTheNextClientIsServedWithinASecondWhateverOthersDo(t *testing.T) {
 			}
 			return p.conn
 		}},
+		{"one byte each 20 ms", 80, func(t *testing.T, h *memnet.Net) net.Conn {
+			p := begin(t, h, at)
+			go func() {
+				for _, b := range append([]byte{0, 0, 0x1f, 0xff}, bytes.Repeat([]byte{' '}, 0x1fff)...) {
+					if _, err := p.conn.Write([]byte{b}); err != nil {
+						return
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+			}()
+			return p.conn
+		}},
+		{"absurd numbers", 100, func(t *testing.T, h *memnet.Net) net.Conn {
+			p := begin(t, h, at)
+			p.write(message(`{"tcp":1e308,"parallel":-9223372036854775808,"time":1e99,"num":18446744073709551615,"len":"x","omit":-1,"TOS":99999}`))
+			if code := p.refused(time.Second); code != wire.BadParams && code != wire.BadStreams {
+				t.Errorf("refused with %v", code)
+			}
+			return p.conn
+		}},
 		{"clients that die in the middle of a test", 200, func(t *testing.T, h *memnet.Net) net.Conn {
 			p := begin(t, h, at)
 			data := p.open(wire.Params{Parallel: 1, Time: time.Hour, Reverse: true}, at)
@@ -76,27 +96,33 @@ func TestTheNextClientIsServedWithinASecondWhateverOthersDo(t *testing.T) {
 			return p.conn
 		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inMemory(t, Options{}, func(h *memnet.Net, v *service) {
-					var open []net.Conn
-					for range tt.n {
-						open = append(open, tt.do(t, h))
+		for _, descriptors := range []int{0, 64} {
+			t.Run(fmt.Sprintf("%s, %d descriptors", tt.name, descriptors), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					lines, began := 0, time.Now()
+					withDescriptors(t, descriptors, Options{Log: func(string) { lines++ }}, func(h *memnet.Net, v *service) {
+						var open []net.Conn
+						for range tt.n {
+							open = append(open, tt.do(t, h))
+						}
+						real(t, h)
+						v.mu.Lock()
+						if len(v.half) > v.o.MaxIdle {
+							t.Errorf("%d connections are open that have asked for nothing", len(v.half))
+						}
+						v.mu.Unlock()
+						for _, c := range open {
+							_ = c.Close()
+						}
+						time.Sleep(time.Second)
+						real(t, h)
+					})
+					if most := 64 + 1 + int(time.Since(began)/(100*time.Millisecond)); lines > most {
+						t.Errorf("%d lines of log in %v, want at most %d", lines, time.Since(began), most)
 					}
-					real(t, h)
-					v.mu.Lock()
-					if len(v.half) > v.o.MaxIdle {
-						t.Errorf("%d connections are open that have asked for nothing", len(v.half))
-					}
-					v.mu.Unlock()
-					for _, c := range open {
-						_ = c.Close()
-					}
-					time.Sleep(time.Second)
-					real(t, h)
 				})
 			})
-		})
+		}
 	}
 }
 

@@ -21,7 +21,13 @@ var at = netip.MustParseAddrPort("127.0.0.1:5201")
 // inMemory runs a server of TCP tests on a network in memory and calls f in a bubble of fake time; then nothing of the server may be left.
 func inMemory(t testing.TB, o Options, f func(h *memnet.Net, v *service)) {
 	t.Helper()
-	h := &memnet.Net{Delay: 10 * time.Millisecond, BytesPerS: 250_000, Buffer: 100_000}
+	withDescriptors(t, 0, o, f)
+}
+
+// withDescriptors is inMemory with a limit of sockets.
+func withDescriptors(t testing.TB, n int, o Options, f func(h *memnet.Net, v *service)) {
+	t.Helper()
+	h := &memnet.Net{Delay: 10 * time.Millisecond, BytesPerS: 250_000, Buffer: 100_000, Descriptors: n}
 	if o.Log == nil {
 		o.Log = func(string) {}
 	}

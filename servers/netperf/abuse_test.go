@@ -126,7 +126,7 @@ func crowds(datagrams bool) []crowd {
 		{"half greetings", 300, says(upload[:300]), false},
 		{"HTTP", 100, says([]byte("GET / HTTP/1.1\r\n\r\n")), false},
 		{"TLS", 100, says([]byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")), false},
-		{"one byte each 20 ms", 200, dribbles(upload), false},
+		{"one byte each 20 ms", 80, dribbles(upload), false},
 		{"absurd numbers", 100, absurd(1), false},
 		{"more records than a test has", 20, says(bytes.Repeat(upload, 50)), true},
 		{"unknown tests", 100, says(wire.Type(9999).AppendTo(nil, -1)), false},
