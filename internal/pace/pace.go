@@ -1,7 +1,7 @@
 // Package pace sends at a rate: blocks into a connection, or datagrams on a schedule that waits for nobody.
 //
-// Its schedule is as fine as the clock's SleepUntil, which on the kernel is about a millisecond: what falls due within one leaves
-// back to back.
+// Blocks are sent as finely as the clock's SleepUntil is, which on the kernel is about a millisecond: what falls due within one leaves back to back.
+// Datagrams leave as precisely as the clock can wait (host.PreciseClock), since a burst is what a policer drops.
 package pace
 
 import (
@@ -125,6 +125,10 @@ func SendDatagrams(ctx context.Context, clock host.Clock, d Datagrams, send func
 	s := schedule{start: clock.Now(), rate: d.Rate, size: d.Size}
 	burst := uint64(max(1, d.Burst))
 	latest := max(maxBurst, s.due(burst).Sub(s.start))
+	sleep := clock.SleepUntil
+	if p, ok := clock.(host.PreciseClock); ok {
+		sleep = p.SleepPrecisely
+	}
 	now := s.start
 	for k := uint64(0); ; k++ {
 		due := s.due(k - k%burst)
@@ -132,7 +136,7 @@ func SendDatagrams(ctx context.Context, clock host.Clock, d Datagrams, send func
 			return out, clock.SleepUntil(ctx, d.Until)
 		}
 		if now.Before(due) {
-			if err := clock.SleepUntil(ctx, due); err != nil {
+			if err := sleep(ctx, due); err != nil {
 				return out, err
 			}
 		} else if ctx.Err() != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +36,46 @@ func TestDatagramsLeaveOnASchedule(t *testing.T) {
 		}
 		if d := clock.Now().Sub(began); d != 100*time.Millisecond {
 			t.Errorf("it ended after %v, want when its time was up", d)
+		}
+	})
+}
+
+// coarse is a clock that wakes its sleepers each millisecond, as the kernel's does, and precise is one that can do better.
+type coarse struct{ host.Clock }
+
+func (c coarse) SleepUntil(ctx context.Context, t time.Time) error {
+	return c.Clock.SleepUntil(ctx, t.Add(time.Millisecond-1).Truncate(time.Millisecond))
+}
+
+type precise struct{ coarse }
+
+func (c precise) SleepPrecisely(ctx context.Context, t time.Time) error {
+	return c.Clock.SleepUntil(ctx, t)
+}
+
+func TestDatagramsLeaveAsEvenlyAsTheClockCanWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &memnet.Net{}
+		// 1250 bytes at 40 Mbit/s are one each 250 us.
+		gaps := func(c host.Clock) (most time.Duration, together int) {
+			last := clock.Now()
+			_, _ = SendDatagrams(t.Context(), c, Datagrams{Size: 1250, Rate: 40 * bitrate.Mbit, Until: last.Add(20 * time.Millisecond)}, func(seq uint64, now time.Time) error {
+				if gap := now.Sub(last); seq > 1 {
+					most = max(most, gap)
+					if gap == 0 {
+						together++
+					}
+				}
+				last = now
+				return nil
+			})
+			return most, together
+		}
+		if most, together := gaps(precise{coarse{clock}}); most != 250*time.Microsecond || together != 0 {
+			t.Errorf("by a clock that can wait precisely they are up to %v apart, and %d left with the one before; want 250us and none", most, together)
+		}
+		if most, together := gaps(coarse{clock}); most != time.Millisecond || together < 50 {
+			t.Errorf("by one that can't they are up to %v apart, and %d left with the one before: this test sees no bursts", most, together)
 		}
 	})
 }
@@ -151,6 +193,57 @@ func TestSendingADatagramAllocatesNothing(t *testing.T) {
 	if n > 100 { // of ten thousand datagrams; a sleep now and then takes a timer
 		t.Errorf("%v allocations for 10000 datagrams", n)
 	}
+}
+
+// BenchmarkGaps sends datagrams over loopback and tells how far the gaps between them are from even, and which share left within 20 us of the one before, with
+// the clock's precise wait and without.
+func BenchmarkGaps(b *testing.B) {
+	k := host.NewKernel()
+	for _, rate := range []bitrate.Bitrate{bitrate.Mbit, 10 * bitrate.Mbit, 50 * bitrate.Mbit, 100 * bitrate.Mbit} {
+		for name, clock := range map[string]host.Clock{"precise": k, "timers": struct{ host.Clock }{k}} {
+			b.Run(fmt.Sprintf("%v/%s", rate, name), func(b *testing.B) { gaps(b, k, clock, Datagrams{Size: 1250, Rate: rate}) })
+		}
+	}
+}
+
+func gaps(b *testing.B, k *host.Kernel, clock host.Clock, d Datagrams) {
+	sink, err := k.ListenUDP(b.Context(), netip.MustParseAddrPort("127.0.0.1:0"), host.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer sink.Close()
+	conn, err := k.DialUDP(b.Context(), sink.LocalAddr(), host.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	even := time.Duration(float64(d.Size) * 8e9 / float64(d.Rate))
+	payload := make([]byte, d.Size)
+	var off []time.Duration
+	together := 0
+	for b.Loop() {
+		var last time.Time
+		d.Until = clock.Now().Add(2 * time.Second)
+		_, err := SendDatagrams(b.Context(), clock, d, func(seq uint64, _ time.Time) error {
+			at, err := conn.Send(payload, netip.AddrPort{})
+			if gap := at.Sub(last); seq > 1 {
+				off = append(off, (gap - even).Abs())
+				if gap < 20*time.Microsecond {
+					together++
+				}
+			}
+			last = at
+			return err
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	slices.Sort(off)
+	us := func(q float64) float64 { return float64(off[int(q*float64(len(off)-1))]) / 1e3 }
+	b.ReportMetric(us(0.5), "us-off-p50")
+	b.ReportMetric(us(0.99), "us-off-p99")
+	b.ReportMetric(100*float64(together)/float64(len(off)), "%-together")
 }
 
 func BenchmarkSendDatagrams(b *testing.B) {
