@@ -63,22 +63,24 @@ func (r *Recording) ownBytes(ph *Phase, d load.Direction) (bytes float64, ok boo
 		if f.Phase != ph.Name {
 			continue
 		}
-		if !r.fullSize(f.Name) || !f.Result.Flowed || len(f.Points) == 0 {
+		points := f.Readings()
+		if !r.fullSize(f.Name) || !f.Result.Flowed || len(points) == 0 {
 			return 0, false
 		}
-		n := f.bytesAt(ph.To) - f.bytesAt(ph.From)
+		at := func(t time.Duration) float64 { return f.bytesAt(points, t) }
+		n := at(ph.To) - at(ph.From)
 		if f.Direction != d {
 			bytes += n * ownACKs
 			continue
 		}
 		if d == load.Upload {
-			n += f.bytesAt(ph.To+maxDrain) - f.bytesAt(ph.To) // it has left this host and waits in a queue on the way
+			n += at(ph.To+maxDrain) - at(ph.To) // it has left this host and waits in a queue on the way
 		}
 		bytes += n*ownOverhead + float64(f.Result.Retransmits)*ownSegment
 	}
 	for i := range r.Probes {
 		sent := 0
-		for _, s := range r.Probes[i].Samples {
+		for s := range r.Probes[i].All() {
 			if s.Sent >= ph.From && s.Sent < ph.To {
 				sent++
 			}
@@ -118,15 +120,15 @@ func (r *Recording) fullSize(flow string) bool {
 }
 
 // bytesAt is the flow's counter at a time, between its readings as if it grew evenly.
-func (f *Flow) bytesAt(t time.Duration) float64 {
-	i, _ := slices.BinarySearchFunc(f.Points, t, func(p Point, t time.Duration) int { return cmp.Compare(p.At, t) })
+func (f *Flow) bytesAt(points []Point, t time.Duration) float64 {
+	i, _ := slices.BinarySearchFunc(points, t, func(p Point, t time.Duration) int { return cmp.Compare(p.At, t) })
 	switch {
-	case i == len(f.Points):
-		return float64(max(f.Result.Bytes, f.Points[i-1].Bytes))
+	case i == len(points):
+		return float64(max(f.Result.Bytes, points[i-1].Bytes))
 	case i == 0:
 		return 0
 	}
-	from, to := f.Points[i-1], f.Points[i]
+	from, to := points[i-1], points[i]
 	return between(t, from.At, to.At, float64(from.Bytes), float64(to.Bytes))
 }
 
@@ -146,23 +148,24 @@ func (r *Recording) counted(name string, from, to time.Duration) (float64, bool)
 	if q == nil || to-from < least {
 		return 0, false
 	}
+	times, values := q.Columns()
 	at := func(t time.Duration) (float64, bool) {
-		i, _ := slices.BinarySearch(q.At, t)
-		if i == 0 || i == len(q.At) || q.At[i]-q.At[i-1] > 10*deviceStep {
+		i, _ := slices.BinarySearch(times, t)
+		if i == 0 || i == len(times) || times[i]-times[i-1] > 10*deviceStep {
 			return 0, false
 		}
-		return between(t, q.At[i-1], q.At[i], q.Values[i-1], q.Values[i]), true
+		return between(t, times[i-1], times[i], values[i-1], values[i]), true
 	}
 	a, ok := at(from)
 	b, ok2 := at(to)
-	if i, _ := slices.BinarySearch(q.At, to); !ok && ok2 && i > 0 && from <= q.At[0] && q.At[0]-from < least/2 {
-		a, ok = q.Values[0], true // a run's first reading is at its start
+	if i, _ := slices.BinarySearch(times, to); !ok && ok2 && i > 0 && from <= times[0] && times[0]-from < least/2 {
+		a, ok = values[0], true // a run's first reading is at its start
 	}
 	if !ok || !ok2 {
 		return 0, false
 	}
-	for i := 1; i < len(q.At); i++ {
-		if q.At[i] > from && q.At[i-1] < to && q.Values[i] < q.Values[i-1] {
+	for i := 1; i < len(times); i++ {
+		if times[i] > from && times[i-1] < to && values[i] < values[i-1] {
 			return 0, false
 		}
 	}

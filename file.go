@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -197,6 +198,9 @@ func (r *Recording) apply(e *entry) error {
 			return fmt.Errorf("series %q is declared twice, or is one too many", e.Series.Name)
 		}
 		r.Probes = append(r.Probes, *e.Series)
+		if r.packing {
+			r.Probes[len(r.Probes)-1].packed = &packedSamples{}
+		}
 	case e.Samples != nil:
 		return r.applySamples(e.Samples)
 	case e.SeriesEnd != nil:
@@ -213,6 +217,9 @@ func (r *Recording) apply(e *entry) error {
 			return fmt.Errorf("flow %q without a direction", e.Flow.Name)
 		}
 		r.Flows = append(r.Flows, *e.Flow)
+		if r.packing {
+			r.Flows[len(r.Flows)-1].packed = &packedPoints{}
+		}
 	case e.Points != nil:
 		return r.applyPoints(e.Points)
 	case e.FlowEnd != nil:
@@ -233,13 +240,7 @@ func (r *Recording) apply(e *entry) error {
 		}
 		r.Findings = append(r.Findings, *e.Finding)
 	case e.Quantity != nil:
-		if err := e.Quantity.check(); err != nil {
-			return err
-		}
-		if len(r.Others) >= maxNames {
-			return fmt.Errorf("more than %d quantities", maxNames)
-		}
-		r.Others = append(r.Others, *e.Quantity)
+		return r.applyQuantity(*e.Quantity)
 	case e.Values != nil:
 		return r.applyValues(e.Values)
 	case e.LabCounts != nil:
@@ -276,20 +277,19 @@ func (r *Recording) applySamples(c *sampleColumns) error {
 	if s == nil {
 		return fmt.Errorf("samples of series %q, which was not declared", c.Series)
 	}
-	if !r.packing {
+	if s.packed == nil {
 		rows, err := c.rows(s.Samples)
 		if err == nil {
 			s.Samples = rows
 		}
 		return err
 	}
-	if s.packed == nil {
-		s.packed = &packed{}
-	}
 	rows, err := c.rows(s.packed.rows[:0])
 	if err == nil {
 		s.packed.rows = rows
-		s.packed.add(rows)
+		for i := range rows {
+			s.packed.add(&rows[i])
+		}
 	}
 	return err
 }
@@ -299,21 +299,30 @@ func (r *Recording) applyPoints(c *pointColumns) error {
 	if f == nil || len(c.At) != len(c.Bytes) {
 		return fmt.Errorf("points of flow %q: not declared, or columns of different lengths", c.Flow)
 	}
+	_, last, _ := f.Ends()
 	for i := range c.At {
-		f.Points = append(f.Points, Point{c.At[i], c.Bytes[i]})
-		if err := checkPoint(f.Points, len(f.Points)-1); err != nil {
+		p := Point{c.At[i], c.Bytes[i]}
+		if err := checkPoint(last, p); err != nil {
 			return fmt.Errorf("flow %q: %w", f.Name, err)
+		}
+		if last = p; f.packed != nil {
+			f.packed.add(p)
+		} else {
+			f.Points = append(f.Points, p)
 		}
 	}
 	return nil
 }
 
-// checkPoint says why the reading i can't follow the one before it.
-func checkPoint(p []Point, i int) error {
-	if i > 0 && (p[i].At < p[i-1].At || p[i].Bytes < p[i-1].Bytes) {
-		return fmt.Errorf("its counter runs backwards at %v", p[i].At)
+// checkPoint says why a reading can't follow the last one, which is zero before the first.
+func checkPoint(last, p Point) error {
+	if err := inRun(p.At); err != nil {
+		return err
 	}
-	return inRun(p[i].At)
+	if p.At < last.At || p.Bytes < last.Bytes {
+		return fmt.Errorf("its counter runs backwards at %v", p.At)
+	}
+	return nil
 }
 
 func (r *Recording) applyCPU(c *cpuColumns) error {
@@ -334,6 +343,26 @@ func (r *Recording) applyCPU(c *cpuColumns) error {
 	return nil
 }
 
+// applyQuantity declares a quantity with the values that it has.
+func (r *Recording) applyQuantity(q Quantity) error {
+	if err := q.check(); err != nil {
+		return err
+	}
+	if len(r.Others) >= maxNames {
+		return fmt.Errorf("more than %d quantities", maxNames)
+	}
+	if r.packing {
+		at, values := q.At, q.Values
+		q.At, q.Values, q.packed = nil, nil, &packedValues{}
+		if n := len(r.Others); n > 0 {
+			q.packed.before = r.Others[n-1].packed
+		}
+		q.packed.addAll(at, values)
+	}
+	r.Others = append(r.Others, q)
+	return nil
+}
+
 func (r *Recording) applyValues(c *valueColumns) error {
 	q := r.other(c.Quantity)
 	if q == nil {
@@ -343,7 +372,11 @@ func (r *Recording) applyValues(c *valueColumns) error {
 	if err := more.check(); err != nil {
 		return err
 	}
-	q.At, q.Values = append(q.At, c.At...), append(q.Values, c.Values...)
+	if q.packed != nil {
+		q.packed.addAll(c.At, c.Values)
+	} else {
+		q.At, q.Values = append(q.At, c.At...), append(q.Values, c.Values...)
+	}
 	return nil
 }
 
@@ -393,14 +426,13 @@ func (r *Recording) finish() {
 	r.nextFlow, r.nextOther = 0, 0
 	last := r.Ended
 	for i := range r.Probes {
-		s := r.Probes[i].Samples
-		slices.SortStableFunc(s, bySeq)
-		if p := r.Probes[i].packed; p != nil {
-			p.finish()
-			s = []probe.Sample{p.last}
+		s := &r.Probes[i]
+		slices.SortStableFunc(s.Samples, bySeq)
+		if s.packed != nil {
+			s.packed.finish()
 		}
-		if r.Truncated && len(s) > 0 {
-			last = max(last, s[len(s)-1].Sent)
+		if sample, ok := s.lastSample(); ok && r.Truncated {
+			last = max(last, sample.Sent)
 		}
 	}
 	if !r.Truncated {
@@ -408,8 +440,8 @@ func (r *Recording) finish() {
 	}
 	for i := range r.Flows {
 		f := &r.Flows[i]
-		if n := len(f.Points); n > 0 {
-			last = max(last, f.Points[n-1].At)
+		if _, end, ok := f.Ends(); ok {
+			last = max(last, end.At)
 			if !f.Result.Flowed {
 				f.Error = cmp.Or(f.Error, "the recording ends before the flow did")
 			}
@@ -513,7 +545,7 @@ func WriteRecording(w io.Writer, rec *Recording) error {
 	for i := range rec.Probes {
 		s := &rec.Probes[i]
 		put(entry{Series: s})
-		for chunk := range slices.Chunk(s.Samples, chunkRows) {
+		for chunk := range chunks(s.All(), chunkRows) {
 			put(entry{Samples: columns(s.Name, chunk)})
 		}
 		put(entry{SeriesEnd: &seriesEnd{s.Name, s.Tally, s.Error}})
@@ -521,7 +553,7 @@ func WriteRecording(w io.Writer, rec *Recording) error {
 	for i := range rec.Flows {
 		fl := &rec.Flows[i]
 		put(entry{Flow: fl})
-		for chunk := range slices.Chunk(fl.Points, chunkRows) {
+		for chunk := range slices.Chunk(fl.Readings(), chunkRows) {
 			c := &pointColumns{Flow: fl.Name}
 			for _, p := range chunk {
 				c.At, c.Bytes = append(c.At, p.At), append(c.Bytes, p.Bytes)
@@ -532,7 +564,9 @@ func WriteRecording(w io.Writer, rec *Recording) error {
 	}
 	put(entry{CPU: rec.cpuColumns()})
 	for i := range rec.Others {
-		put(entry{Quantity: &rec.Others[i]})
+		q := rec.Others[i]
+		q.At, q.Values = q.Columns()
+		put(entry{Quantity: &q})
 	}
 	for i := range rec.Findings {
 		put(entry{Finding: &rec.Findings[i]})
@@ -541,6 +575,24 @@ func WriteRecording(w io.Writer, rec *Recording) error {
 		put(entry{End: &end{rec.Ended, rec.Stopped}})
 	}
 	return errors.Join(err, f.close())
+}
+
+// chunks returns what comes in slices of up to n, each valid until the next.
+func chunks[T any](all iter.Seq[T], n int) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		chunk := make([]T, 0, n)
+		for v := range all {
+			if chunk = append(chunk, v); len(chunk) == n {
+				if !yield(chunk) {
+					return
+				}
+				chunk = chunk[:0]
+			}
+		}
+		if len(chunk) > 0 {
+			yield(chunk)
+		}
+	}
 }
 
 // chunkRows is how many rows WriteRecording puts into one entry.
@@ -570,8 +622,8 @@ func (r *Recording) Check() error {
 	}
 	for _, s := range r.Probes {
 		errs = append(errs, take(entry{Series: &ProbeSeries{Name: s.Name}}))
-		for i := range s.Samples {
-			if err := checkSample(&s.Samples[i]); err != nil {
+		for sample := range s.All() {
+			if err := checkSample(&sample); err != nil {
 				errs = append(errs, fmt.Errorf("series %q: %w", s.Name, err))
 				break
 			}
@@ -579,11 +631,13 @@ func (r *Recording) Check() error {
 	}
 	for _, f := range r.Flows {
 		errs = append(errs, take(entry{Flow: &Flow{Name: f.Name, Direction: f.Direction}}), take(entry{FlowEnd: &flowEnd{Flow: f.Name, Result: f.Result}}))
-		for i := range f.Points {
-			if err := checkPoint(f.Points, i); err != nil {
+		var last Point
+		for _, p := range f.Readings() {
+			if err := checkPoint(last, p); err != nil {
 				errs = append(errs, fmt.Errorf("flow %q: %w", f.Name, err))
 				break
 			}
+			last = p
 		}
 	}
 	for i := range r.Others {

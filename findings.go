@@ -14,7 +14,7 @@ func (r *recorder) highestRTT(from time.Duration) (high time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.rec.Probes {
-		for _, s := range r.rec.Probes[i].Samples {
+		for s := range r.rec.Probes[i].All() {
 			if s.Sent >= from {
 				high = max(high, s.RTT)
 			}
@@ -138,7 +138,7 @@ func (r *Recording) leastRTT(p Path) (least time.Duration) {
 		if s.Address != p.Address {
 			continue
 		}
-		for _, sample := range s.Samples {
+		for sample := range s.All() {
 			if sample.RTT > 0 && (least == 0 || sample.RTT < least) {
 				least = sample.RTT
 			}

@@ -2,7 +2,6 @@ package bufferbloat
 
 import (
 	"cmp"
-	"encoding/binary"
 	"io"
 	"iter"
 	"slices"
@@ -12,8 +11,8 @@ import (
 	"bufferbloat/probe"
 )
 
-// ReadPacked is ReadRecording for a recording of which only the whole is wanted and that may be long: the samples of its series take some ten bytes
-// each. They are not in Samples, which is nil; All has them.
+// ReadPacked is ReadRecording for a recording that may be long. What grows with its length, the samples of series, the readings of flows and the values of
+// quantities, takes some 2 to 10 bytes each and is not in Samples, Points, At and Values, which are nil: All, Readings and Columns have it.
 func ReadPacked(r io.Reader) (*Recording, error) { return readRecording(r, &Recording{packing: true}) }
 
 // All returns the samples in the order of their sequence numbers, wherever they are.
@@ -32,113 +31,180 @@ func (s *ProbeSeries) Len() int {
 	return len(s.Samples)
 }
 
-// packed holds samples in the order of their sequence numbers, each as a byte of outcome, stamp and one-way delays, and differences as
-// varints: of the sequence number from the next one, of the due time from the last step, of the send from the due time; the RTT; and the delays.
-// Samples come nearly in order. Those that came last wait in fresh until it is full, so that they can be put in order among each other.
-type packed struct {
-	chunks [][]byte
-	n      int
-	last   probe.Sample  // packed last
-	step   time.Duration // between the two packed last
-	fresh  []probe.Sample
-	rows   []probe.Sample // space for those that are read next
-	mixed  bool           // a sample came so late that its place was packed already
+// lastSample returns the last sample of All, or false where there is none.
+func (s *ProbeSeries) lastSample() (probe.Sample, bool) {
+	switch n := s.Len(); {
+	case n == 0:
+		return probe.Sample{}, false
+	case s.packed != nil:
+		return s.packed.runs[0].last, true
+	default:
+		return s.Samples[n-1], true
+	}
 }
 
-const (
-	packedChunk = 256 << 10
-	packedMost  = 1 + 6*binary.MaxVarintLen64 // bytes of a sample
-	freshMost   = 8192
+// Readings returns Points, or what would be in it where the recording is packed: then the slice is new.
+func (f *Flow) Readings() []Point {
+	if f.packed != nil {
+		return f.packed.all()
+	}
+	return f.Points
+}
 
-	oneWayBit = 1 << 7
-	stampBits = 4
-)
+// Ends returns the first and the last of Readings, or false where there is none.
+func (f *Flow) Ends() (first, last Point, ok bool) {
+	if p := f.packed; p != nil {
+		return p.first, p.last, p.n > 0
+	}
+	if len(f.Points) == 0 {
+		return first, last, false
+	}
+	return f.Points[0], f.Points[len(f.Points)-1], true
+}
 
-func bySeq(a, b probe.Sample) int { return cmp.Compare(a.Seq, b.Seq) }
+// Columns returns At and Values, or what would be in them where the recording is packed: then the slices are new.
+func (q *Quantity) Columns() (at []time.Duration, values []float64) {
+	if q.packed != nil {
+		return q.packed.all()
+	}
+	return q.At, q.Values
+}
 
-func (p *packed) add(samples []probe.Sample) {
-	for _, s := range samples {
-		if len(p.fresh) == freshMost {
-			p.settle(freshMost / 2)
+// packedSamples holds samples in runs whose sequence numbers ascend: a sample goes to the first run that it can continue, so that the replies are in one
+// and what is given up for lost long after them in another. Reading merges the runs. No sample is moved once it is packed.
+type packedSamples struct {
+	runs  []*sampleRun
+	n     int
+	mixed bool           // the last run does not ascend
+	rows  []probe.Sample // space for those that are read next
+}
+
+// mostRuns bounds how many runs reading has to merge.
+const mostRuns = 16
+
+func (p *packedSamples) add(s *probe.Sample) {
+	p.n++
+	for _, r := range p.runs {
+		if r.last.Seq <= s.Seq {
+			r.add(s)
+			return
 		}
-		p.fresh = append(p.fresh, s)
 	}
+	if len(p.runs) < mostRuns {
+		p.runs = append(p.runs, &sampleRun{})
+	} else {
+		p.mixed = true
+	}
+	p.runs[len(p.runs)-1].add(s)
 }
 
-// settle packs the first n of the fresh samples.
-func (p *packed) settle(n int) {
-	slices.SortStableFunc(p.fresh, bySeq)
-	for i := range p.fresh[:n] {
-		p.put(&p.fresh[i])
-	}
-	p.fresh = p.fresh[:copy(p.fresh, p.fresh[n:])]
-}
-
-// finish packs what is left and, where a sample missed its place, puts all in order anew.
-func (p *packed) finish() {
-	p.settle(len(p.fresh))
-	p.fresh, p.rows = nil, nil
+// finish puts all in order anew where it does not come in so many runs.
+func (p *packedSamples) finish() {
+	p.rows = nil
 	if !p.mixed {
 		return
 	}
 	all := slices.AppendSeq(make([]probe.Sample, 0, p.n), p.all)
 	slices.SortStableFunc(all, bySeq)
-	*p = packed{}
+	*p = packedSamples{}
 	for i := range all {
-		p.put(&all[i])
+		p.add(&all[i])
 	}
 }
 
-func (p *packed) put(s *probe.Sample) {
-	p.mixed = p.mixed || p.n > 0 && s.Seq < p.last.Seq
-	c := len(p.chunks) - 1
-	if c < 0 || cap(p.chunks[c])-len(p.chunks[c]) < packedMost {
-		p.chunks = append(p.chunks, make([]byte, 0, packedChunk))
-		c++
+func (p *packedSamples) all(yield func(probe.Sample) bool) {
+	heads := make([]sampleReader, 0, mostRuns)
+	for _, r := range p.runs {
+		if h := (sampleReader{cursor: cursor{from: &r.blocks}}); h.next() {
+			heads = append(heads, h)
+		}
 	}
-	b := p.chunks[c]
+	for len(heads) > 0 {
+		first := 0
+		for i := range heads[1:] {
+			if heads[i+1].sample.Seq < heads[first].sample.Seq {
+				first = i + 1
+			}
+		}
+		if !yield(heads[first].sample) {
+			return
+		}
+		if !heads[first].next() {
+			heads = slices.Delete(heads, first, first+1)
+		}
+	}
+}
+
+func bySeq(a, b probe.Sample) int { return cmp.Compare(a.Seq, b.Seq) }
+
+// sampleRun packs a sample as a byte of outcome, stamp and one-way delays, and as varints: how long after its due time it left, with a bit that says that its
+// sequence number and due time are not those that were to follow; then how far they are off; the RTT, of outcomes that have one; the delays.
+type sampleRun struct {
+	blocks
+	last probe.Sample
+	step time.Duration // between the due times of the last two
+}
+
+const (
+	oneWayBit = 1 << 7
+	stampBits = 4
+)
+
+func (r *sampleRun) add(s *probe.Sample) {
+	var p piece
 	flags := byte(s.Outcome) | byte(s.Stamp)<<stampBits
 	if s.HasOneWay {
 		flags |= oneWayBit
 	}
-	b = append(b, flags)
-	b = binary.AppendVarint(b, int64(s.Seq-p.last.Seq-1))
-	b = binary.AppendVarint(b, int64(s.Due-p.last.Due-p.step))
-	b = binary.AppendVarint(b, int64(s.Sent-s.Due))
-	b = binary.AppendVarint(b, int64(s.RTT))
-	if s.HasOneWay {
-		b = binary.AppendVarint(binary.AppendVarint(b, int64(s.Up)), int64(s.Down))
+	p.byte(flags)
+	leap, drift := int64(s.Seq-r.last.Seq-1), int64(s.Due-r.last.Due-r.step)
+	late := zigzag(int64(s.Sent-s.Due)) << 1
+	if leap != 0 || drift != 0 {
+		p.uvarint(late | 1)
+		p.varint(leap)
+		p.varint(drift)
+	} else {
+		p.uvarint(late)
 	}
-	p.chunks[c] = b
-	p.n++
-	p.step, p.last = s.Due-p.last.Due, *s
+	if s.Outcome.HasRTT() {
+		p.varint(int64(s.RTT))
+	}
+	if s.HasOneWay {
+		p.varint(int64(s.Up))
+		p.varint(int64(s.Down))
+	}
+	r.put(&p)
+	r.step, r.last = s.Due-r.last.Due, *s
 }
 
-func (p *packed) all(yield func(probe.Sample) bool) {
-	var last probe.Sample
-	var step time.Duration
-	for _, b := range p.chunks {
-		at := 0
-		next := func() int64 {
-			v, n := binary.Varint(b[at:])
-			at += n
-			return v
-		}
-		for at < len(b) {
-			flags := b[at]
-			at++
-			s := probe.Sample{Outcome: probe.Outcome(flags & (1<<stampBits - 1)), Stamp: host.Stamp(flags &^ oneWayBit >> stampBits), HasOneWay: flags&oneWayBit != 0}
-			s.Seq = last.Seq + 1 + uint64(next())
-			s.Due = last.Due + step + time.Duration(next())
-			s.Sent = s.Due + time.Duration(next())
-			s.RTT = time.Duration(next())
-			if s.HasOneWay {
-				s.Up, s.Down = time.Duration(next()), time.Duration(next())
-			}
-			if !yield(s) {
-				return
-			}
-			step, last = s.Due-last.Due, s
-		}
+// sampleReader reads a run.
+type sampleReader struct {
+	cursor
+	sample probe.Sample // read last
+	step   time.Duration
+}
+
+func (h *sampleReader) next() bool {
+	if !h.more() {
+		return false
 	}
+	flags := h.byte()
+	last := h.sample
+	h.sample = probe.Sample{Seq: last.Seq + 1, Due: last.Due + h.step, Outcome: probe.Outcome(flags & (1<<stampBits - 1)),
+		Stamp: host.Stamp(flags &^ oneWayBit >> stampBits), HasOneWay: flags&oneWayBit != 0}
+	s := &h.sample
+	late := h.uvarint()
+	if late&1 != 0 {
+		s.Seq += uint64(h.varint())
+		s.Due += time.Duration(h.varint())
+	}
+	s.Sent = s.Due + time.Duration(unzigzag(late>>1))
+	if s.Outcome.HasRTT() {
+		s.RTT = time.Duration(h.varint())
+	}
+	if s.HasOneWay {
+		s.Up, s.Down = time.Duration(h.varint()), time.Duration(h.varint())
+	}
+	h.step = s.Due - last.Due
+	return true
 }

@@ -33,7 +33,7 @@ type recorder struct {
 // Bounds of what a run keeps of quantities.
 const (
 	maxQuantities = 4096
-	maxValues     = 5_000_000 // of all of them together, some 80 MB
+	maxValues     = 5_000_000 // of all of them together, some 80 MB, or a fifth of it packed
 )
 
 // batch is what has come in since a flush.

@@ -32,7 +32,7 @@ type Recording struct {
 	// Stopped is why the run ended before its plan did, "" where it did not: "interrupted", "terminated".
 	Stopped string
 
-	packing bool // samples are packed as they are read
+	packing bool // what grows with the run's length is packed as it comes
 	// Where flow and other look first, since entries of many come in turn; 0 in a recording that is finished.
 	nextFlow, nextOther int
 }
@@ -54,6 +54,7 @@ type Quantity struct {
 	Resampled bool            `json:"resampled,omitempty"`
 	At        []time.Duration `json:"at_ns"`
 	Values    []float64       `json:"values"` // as many as times; finite
+	packed    *packedValues   // in place of At and Values, in a recording that is packed
 }
 
 // Path is what stands between client and server, as the run found it.
@@ -152,7 +153,7 @@ type ProbeSeries struct {
 	// NoLoss is why the source does not tell what it lost, "" where it does: then Samples are replies, and nothing is known of the others.
 	NoLoss  string         `json:"no_loss,omitempty"`
 	Samples []probe.Sample `json:"-"`
-	packed  *packed        // in place of Samples, where ReadPacked read it
+	packed  *packedSamples // in place of Samples, in a recording that is packed
 	Tally   probe.Tally    `json:"-"`
 	Error   string         `json:"-"` // why the series ended early, "" if it did not
 }
@@ -166,9 +167,10 @@ type Flow struct {
 	Address   string         `json:"address,omitempty"` // of the server, "" where it was not reached
 	Started   time.Duration  `json:"started_ns"`
 	// Points are the delivered bytes so far, at the sampler's own times; the first is when the flow first carried data.
-	Points []Point    `json:"-"`
-	Result FlowResult `json:"-"`
-	Error  string     `json:"-"` // "" if it ran to its end
+	Points []Point       `json:"-"`
+	packed *packedPoints // in place of Points, in a recording that is packed
+	Result FlowResult    `json:"-"`
+	Error  string        `json:"-"` // "" if it ran to its end
 }
 
 // Point is a counter's reading.

@@ -21,6 +21,7 @@ type RunOptions struct {
 	Passphrase string            // for the server; it is stored nowhere
 	Kinds      Kinds             // of flows and probes beside Run's own
 	File       io.Writer         // takes the recording as it grows; nil for none
+	Packed     bool              // the Recording is to be as ReadPacked makes it, which takes a fifth of the memory
 	Lab        *LabLink          // what Host emulates, nil where it is real
 	NoCPU      string            // why this host's CPU use says nothing about the run, "" where it does
 	LabCounts  func() *LabCounts // what Lab has counted, asked once when flows and probes have ended; nil, or a nil result, for nothing
@@ -105,6 +106,7 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	r.watchHost()
 	r.start = r.h.Now()
 	r.rec = newRecorder(r.start, r.o.File)
+	r.rec.rec.packing = r.o.Packed
 	r.follow = follow{progress: r.o.Progress, event: r.o.Event, now: r.now, plan: &r.plan}
 	started := r.o.Started
 	if started.IsZero() {

@@ -186,8 +186,6 @@ func (f *Flow) span() (first, stopped time.Duration, ok bool) {
 	if f.Result.Flowed {
 		return f.Result.First, f.Result.Stopped, true
 	}
-	if n := len(f.Points); n > 0 {
-		return f.Points[0].At, f.Points[n-1].At, true
-	}
-	return 0, 0, false
+	begin, end, ok := f.Ends()
+	return begin.At, end.At, ok
 }

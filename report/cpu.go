@@ -168,9 +168,10 @@ func meanWithin(rec *bufferbloat.Recording, name string, from, to time.Duration)
 		return 0, false
 	}
 	sum, n, began := 0.0, 0, time.Duration(0)
-	for k, at := range rec.Others[i].At {
+	times, values := rec.Others[i].Columns()
+	for k, at := range times {
 		if began >= from && at <= to {
-			sum += rec.Others[i].Values[k]
+			sum += values[k]
 			n++
 		}
 		began = at

@@ -34,15 +34,19 @@ func rateRange(g *Goodput, ph *Phase, rec *bufferbloat.Recording) RateRange {
 	rates := make([]float64, n)
 	for i := range rec.Flows {
 		f := &rec.Flows[i]
-		if f.Phase != ph.Name || f.Direction != g.Direction || !f.Result.Flowed && len(f.Points) == 0 {
+		if f.Phase != ph.Name || f.Direction != g.Direction {
 			continue
 		}
-		if len(f.Points) < n { // less than a reading a stretch
+		points := f.Readings()
+		if !f.Result.Flowed && len(points) == 0 {
+			continue
+		}
+		if len(points) < n { // less than a reading a stretch
 			return RateRange{}
 		}
-		last := bytesAt(f.Points, ph.From)
+		last := bytesAt(points, ph.From)
 		for k := range rates {
-			now := bytesAt(f.Points, ph.From+time.Duration(k+1)*stretch)
+			now := bytesAt(points, ph.From+time.Duration(k+1)*stretch)
 			rates[k] += (now - last) * 8 / stretch.Seconds()
 			last = now
 		}

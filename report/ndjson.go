@@ -76,15 +76,15 @@ func (r *Result) WriteNDJSON(w io.Writer, rec *bufferbloat.Recording) error {
 	for i := range rec.Probes {
 		s := &rec.Probes[i]
 		head := `{"type":"probe","series":` + quoted(s.Name) + `,"kind":` + quoted(s.Kind) + `,"seq":`
-		for j := range s.Samples {
-			line = appendSample(append(line[:0], head...), &s.Samples[j], timed)
+		for sample := range s.All() {
+			line = appendSample(append(line[:0], head...), &sample, timed)
 			_, _ = b.Write(line) // errors are kept until Flush
 		}
 	}
 	for i := range rec.Flows {
 		f := &rec.Flows[i]
 		head := `{"type":"stream","stream":` + quoted(f.Name) + `,"phase":` + quoted(f.Phase) + `,"direction":` + quoted(f.Direction.String()) + `,"at_ns":`
-		for _, p := range f.Points {
+		for _, p := range f.Readings() {
 			line = strconv.AppendInt(append(line[:0], head...), int64(p.At), 10)
 			line = strconv.AppendUint(append(line, `,"bytes":`...), p.Bytes, 10)
 			_, _ = b.Write(append(line, "}\n"...))
@@ -93,9 +93,10 @@ func (r *Result) WriteNDJSON(w io.Writer, rec *bufferbloat.Recording) error {
 	for i := range rec.Others {
 		q := &rec.Others[i]
 		head := `{"type":"quantity","quantity":` + quoted(q.Name) + `,"unit":` + quotedOrNull(q.Unit) + `,"stream":` + quotedOrNull(q.Flow) + `,"at_ns":`
-		for j := range min(len(q.At), len(q.Values)) {
-			line = strconv.AppendInt(append(line[:0], head...), int64(q.At[j]), 10)
-			line = strconv.AppendFloat(append(line, `,"value":`...), q.Values[j], 'g', -1, 64)
+		at, values := q.Columns()
+		for j := range min(len(at), len(values)) {
+			line = strconv.AppendInt(append(line[:0], head...), int64(at[j]), 10)
+			line = strconv.AppendFloat(append(line, `,"value":`...), values[j], 'g', -1, 64)
 			_, _ = b.Write(append(line, "}\n"...))
 		}
 	}

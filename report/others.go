@@ -19,7 +19,8 @@ type Other struct {
 }
 
 func newOther(q *bufferbloat.Quantity) Other {
-	return Other{q.Name, q.Unit, q.Flow, q.Resampled, stat.DescribeValues(q.Values)}
+	_, values := q.Columns()
+	return Other{q.Name, q.Unit, q.Flow, q.Resampled, stat.DescribeValues(values)}
 }
 
 type otherDoc struct {

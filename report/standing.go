@@ -83,9 +83,10 @@ func (r *Result) howMany(p *Phase) string {
 func carrying(rec *bufferbloat.Recording, p *Phase, g *Goodput) (out []*bufferbloat.Flow) {
 	for i := range rec.Flows {
 		f := &rec.Flows[i]
+		_, _, read := f.Ends()
 		switch {
-		case f.Phase != p.Name || f.Direction != g.Direction || !f.Result.Flowed && len(f.Points) == 0:
-		case len(f.Points) == 0:
+		case f.Phase != p.Name || f.Direction != g.Direction || !f.Result.Flowed && !read:
+		case !read:
 			return nil
 		default:
 			out = append(out, f)
@@ -98,7 +99,8 @@ func carrying(rec *bufferbloat.Recording, p *Phase, g *Goodput) (out []*bufferbl
 func standing(flows []*bufferbloat.Flow, from, to time.Duration) (bitrate.Bitrate, bool) {
 	var end time.Duration
 	for _, f := range flows {
-		from, end = max(from, f.Points[0].At), max(end, f.Points[len(f.Points)-1].At)
+		first, last, _ := f.Ends()
+		from, end = max(from, first.At), max(end, last.At)
 	}
 	to = min(to, end)
 	if len(flows) == 0 || to-from < shortTransfer {
@@ -106,7 +108,8 @@ func standing(flows []*bufferbloat.Flow, from, to time.Duration) (bitrate.Bitrat
 	}
 	var bytes float64
 	for _, f := range flows {
-		bytes += bytesAt(f.Points, to) - bytesAt(f.Points, from)
+		points := f.Readings()
+		bytes += bytesAt(points, to) - bytesAt(points, from)
 	}
 	rate := bytes * 8 / (to - from).Seconds()
 	if rate < 0 || rate > highestRate {
@@ -150,14 +153,15 @@ func quiet(f *bufferbloat.Flow, from, to, limit time.Duration) (out []stretch) {
 		}
 		since = max(since, ended)
 	}
-	first, last := f.Points[0], f.Points[len(f.Points)-1]
+	points := f.Readings()
+	first, last := points[0], points[len(points)-1]
 	began := first.At
 	if f.Result.Flowed {
 		began = min(began, f.Result.First)
 	}
 	moved(began, first.At)
-	for i, p := range f.Points[1:] {
-		if before := f.Points[i]; p.Bytes != before.Bytes {
+	for i, p := range points[1:] {
+		if before := points[i]; p.Bytes != before.Bytes {
 			moved(before.At, p.At)
 		}
 	}

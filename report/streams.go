@@ -281,7 +281,7 @@ func (g *Goodput) grid(recorded map[string]*bufferbloat.Flow, from, to time.Dura
 		if !f.counted() {
 			continue
 		}
-		s := gridStep(recorded[f.Name].Points)
+		s := gridStep(recorded[f.Name].Readings())
 		if s == 0 {
 			continue // it was over before its counter told anything
 		}
@@ -295,9 +295,8 @@ func (g *Goodput) grid(recorded map[string]*bufferbloat.Flow, from, to time.Dura
 	carried := make([][]float64, len(flows)) // of each stream in each interval; negative where it did not run
 	sums := make([]float64, bins)
 	for i, f := range flows {
-		points := recorded[f.Name].Points
 		carried[i] = make([]float64, bins)
-		at := pointer{points: points}
+		at := pointer{points: recorded[f.Name].Readings()}
 		last := at.bytes(from)
 		for k := range bins {
 			begin := from + time.Duration(k)*step
@@ -379,7 +378,11 @@ func tcpFigures(rec *bufferbloat.Recording) map[string]*TCPFigures {
 	for i := range rec.Others {
 		q := &rec.Others[i]
 		_, what, ok := strings.Cut(q.Name, "::tcp_")
-		if n := len(q.Values); q.Flow == "" || !ok || n == 0 || n != len(q.At) {
+		if q.Flow == "" || !ok {
+			continue
+		}
+		at, values := q.Columns()
+		if len(values) == 0 || len(at) != len(values) {
 			continue
 		}
 		f := out[q.Flow]
@@ -387,7 +390,7 @@ func tcpFigures(rec *bufferbloat.Recording) map[string]*TCPFigures {
 			f = &TCPFigures{}
 			out[q.Flow] = f
 		}
-		f.take(what, q.Values)
+		f.take(what, values)
 	}
 	return out
 }
@@ -443,7 +446,8 @@ func (g *Goodput) skip(ph *Phase, rec *bufferbloat.Recording) {
 		for _, c := range flows {
 			if c.Name == f.Name {
 				f.Rate, f.OK = standing([]*bufferbloat.Flow{c}, max(from, f.First), min(ph.To, f.end))
-				f.kept = max(0, bytesAt(c.Points, ph.To)-bytesAt(c.Points, from))
+				points := c.Readings()
+				f.kept = max(0, bytesAt(points, ph.To)-bytesAt(points, from))
 			}
 		}
 	}

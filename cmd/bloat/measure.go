@@ -147,7 +147,7 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 	if over, err := a.leaveToLab(ctx, f, plan.Server); over {
 		return err
 	}
-	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase}
+	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase, Packed: true}
 	speak := protocols.Options{AnyCertificate: f.insecure}
 	if speak.Login, err = f.iperf3.login(f.passphrase); err != nil {
 		return &usageError{err}

@@ -82,7 +82,7 @@ func (a *app) measure(ctx context.Context, m *measure, plan bufferbloat.Plan, no
 	if m.dryRun {
 		return a.printPlan(plan, m.format == "json")
 	}
-	o := bufferbloat.RunOptions{Version: version, Started: a.now(), Passphrase: m.passphrase}
+	o := bufferbloat.RunOptions{Version: version, Started: a.now(), Passphrase: m.passphrase, Packed: true}
 	if m.output != "" {
 		file, err := openOutput(m.output)
 		if err != nil {

@@ -36,6 +36,9 @@ const gapFactor = 3
 func NewDelays(s *bufferbloat.ProbeSeries) Delays {
 	var d Delays
 	samples := s.Samples
+	if samples == nil {
+		samples = slices.Collect(s.All())
+	}
 	bySending := func(a, b probe.Sample) int { return cmp.Compare(sentAt(&a), sentAt(&b)) }
 	if !slices.IsSortedFunc(samples, bySending) {
 		samples = slices.SortedStableFunc(slices.Values(samples), bySending)
@@ -223,9 +226,8 @@ func Primary(rec *bufferbloat.Recording) *bufferbloat.ProbeSeries {
 
 // Within returns the RTTs of the probes that were sent at or after from and before to, sorted, and how many were lost.
 func Within(s *bufferbloat.ProbeSeries, from, to time.Duration) (rtts []time.Duration, lost int) {
-	for i := range s.Samples {
-		sample := &s.Samples[i]
-		if at := sentAt(sample); at < from || at >= to {
+	for sample := range s.All() {
+		if at := sentAt(&sample); at < from || at >= to {
 			continue
 		}
 		switch {
@@ -349,10 +351,11 @@ func newCounter(f *bufferbloat.Flow) *counter {
 		}
 		c.points = append(c.points, p)
 	}
-	if r := f.Result; r.Flowed && len(f.Points) > 0 && r.First < f.Points[0].At {
+	r := f.Result
+	if first, _, ok := f.Ends(); ok && r.Flowed && r.First < first.At {
 		add(bufferbloat.Point{At: r.First})
 	}
-	for _, p := range f.Points {
+	for _, p := range f.Readings() {
 		// After its last data a counter stands still: that is no part of the flow's time.
 		if f.Result.Flowed && f.Result.Last > f.Result.First && p.At > f.Result.Last {
 			break
@@ -394,13 +397,13 @@ func Span(rec *bufferbloat.Recording) time.Duration {
 		end = max(end, p.End)
 	}
 	for i := range rec.Probes {
-		for j := range rec.Probes[i].Samples {
-			end = max(end, sentAt(&rec.Probes[i].Samples[j]))
+		for sample := range rec.Probes[i].All() {
+			end = max(end, sentAt(&sample))
 		}
 	}
 	for i := range rec.Flows {
-		if n := len(rec.Flows[i].Points); n > 0 {
-			end = max(end, rec.Flows[i].Points[n-1].At)
+		if _, last, ok := rec.Flows[i].Ends(); ok {
+			end = max(end, last.At)
 		}
 	}
 	return end

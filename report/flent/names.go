@@ -120,7 +120,7 @@ func (o *writer) flowName(f *bufferbloat.Flow, n int) string {
 func (o *writer) summing() {
 	all := map[load.Direction][]int{}
 	for i := range o.rec.Flows {
-		if len(o.rec.Flows[i].Points) > 1 {
+		if len(o.rec.Flows[i].Readings()) > 1 {
 			d := o.rec.Flows[i].Direction
 			all[d] = append(all[d], i)
 		}

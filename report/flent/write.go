@@ -368,11 +368,8 @@ func (o *writer) own() *own {
 		x.Probes = append(x.Probes, ownProbe{o.probes[i], p, p.Tally, p.Error})
 	}
 	for i, f := range rec.Flows {
-		first := uint64(0)
-		if len(f.Points) > 0 {
-			first = f.Points[0].Bytes
-		}
-		x.Flows = append(x.Flows, ownFlow{o.flows[i], f, f.Result, f.Error, first})
+		first, _, _ := f.Ends()
+		x.Flows = append(x.Flows, ownFlow{o.flows[i], f, f.Result, f.Error, first.Bytes})
 	}
 	for i, q := range rec.Others {
 		x.Others = append(x.Others, ownOther{o.others[i], q.Name, q.Unit, q.Flow, q.Resampled})
@@ -391,12 +388,13 @@ func (o *writer) own() *own {
 func (o *writer) rawProbe(p *bufferbloat.ProbeSeries) {
 	buf := make([]byte, 0, 256)
 	o.b.WriteByte('[')
-	for i := range p.Samples {
-		s := &p.Samples[i]
+	first := true
+	for s := range p.All() {
 		buf = buf[:0]
-		if i > 0 {
+		if !first {
 			buf = append(buf, ",\n"...)
 		}
+		first = false
 		buf = append(buf, `{"t":`...)
 		buf = o.appendTime(buf, s.Sent+s.RTT)
 		buf = append(buf, `,"seq":`...)
@@ -458,8 +456,9 @@ func appendLoss(b []byte, o probe.Outcome) []byte {
 func (o *writer) rawFlow(f *bufferbloat.Flow) {
 	var rows []rate
 	last := 0
-	for i := 1; i < len(f.Points); i++ {
-		if a, b := f.Points[last], f.Points[i]; b.At > a.At {
+	points := f.Readings()
+	for i := 1; i < len(points); i++ {
+		if a, b := points[last], points[i]; b.At > a.At {
 			rows = append(rows, rate{b.At, b.At - a.At, mbps(b.Bytes-a.Bytes, b.At-a.At)})
 			last = i
 		}
@@ -496,13 +495,14 @@ func (o *writer) rates(rows []rate) {
 func (o *writer) rawOther(q *bufferbloat.Quantity) {
 	buf := make([]byte, 0, 64)
 	o.b.WriteByte('[')
-	for i := range q.At {
+	at, values := q.Columns()
+	for i := range at {
 		buf = buf[:0]
 		if i > 0 {
 			buf = append(buf, ",\n"...)
 		}
-		buf = o.appendTime(append(buf, `{"t":`...), q.At[i])
-		o.b.Write(append(appendNumber(append(buf, `,"val":`...), q.Values[i]), '}'))
+		buf = o.appendTime(append(buf, `{"t":`...), at[i])
+		o.b.Write(append(appendNumber(append(buf, `,"val":`...), values[i]), '}'))
 	}
 	o.b.WriteByte(']')
 }
@@ -511,7 +511,7 @@ func (o *writer) rawOther(q *bufferbloat.Quantity) {
 func (o *writer) gridProbe(p *bufferbloat.ProbeSeries) []float64 {
 	type reply struct{ at, rtt time.Duration }
 	var replies []reply
-	for _, s := range p.Samples {
+	for s := range p.All() {
 		if s.Outcome.HasRTT() {
 			replies = append(replies, reply{s.Sent + s.RTT, s.RTT})
 		}
@@ -521,7 +521,8 @@ func (o *writer) gridProbe(p *bufferbloat.ProbeSeries) []float64 {
 }
 
 func (o *writer) gridOther(q *bufferbloat.Quantity) []float64 {
-	return o.hold(len(q.At), func(i int) (time.Duration, float64) { return q.At[i], q.Values[i] })
+	at, values := q.Columns()
+	return o.hold(len(at), func(i int) (time.Duration, float64) { return at[i], values[i] })
 }
 
 // hold puts samples in order of time onto the grid: each point has the last sample before it that is at most two steps old.
@@ -550,7 +551,7 @@ func (o *writer) hold(n int, sample func(i int) (time.Duration, float64)) []floa
 // gridFlow is the mean rate over the step before each point, null where the flow did not carry data for all of it.
 func (o *writer) gridFlow(f *bufferbloat.Flow) []float64 {
 	out := make([]float64, o.n)
-	c := counter{points: f.Points}
+	c := counter{points: f.Readings()}
 	for i := range out {
 		out[i] = math.NaN()
 		if i == 0 {

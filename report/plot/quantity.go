@@ -43,9 +43,12 @@ const maxQuantities = 14
 func (d *drawing) quantities(what string, measures []measure) error {
 	matching := func(r Run, m measure) (out []*bufferbloat.Quantity) {
 		for i := range r.Recording.Others {
-			q := &r.Recording.Others[i]
-			if strings.HasSuffix(q.Name, m.suffix) && len(q.At) > 0 && len(q.At) == len(q.Values) {
-				out = append(out, q)
+			q := r.Recording.Others[i]
+			if !strings.HasSuffix(q.Name, m.suffix) {
+				continue
+			}
+			if q.At, q.Values = q.Columns(); len(q.At) > 0 && len(q.At) == len(q.Values) {
+				out = append(out, &q)
 			}
 		}
 		return out
