@@ -17,15 +17,15 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/http"
+	"bufferbloat/servers/internal/listen"
 )
 
 // The ports of HTTP and HTTPS.
@@ -46,7 +46,7 @@ const (
 // Options are the settings of a Server. The zero value is useful.
 type Options struct {
 	TLS            *tls.Config   // nil for plain HTTP; SelfSigned makes one
-	MaxConnections int           // at the same time; more are closed at once. 0 means MaxConnections
+	MaxConnections int           // at the same time; who has rested longest makes room for more. 0 means MaxConnections
 	MaxTime        time.Duration // that a connection may last; 0 means MaxTime
 	// Ready is called once when all addresses are listened at, with their ports. nil is fine.
 	Ready func(at []netip.AddrPort)
@@ -68,32 +68,15 @@ func (s *Server) Serve(ctx context.Context, h host.Host, at ...netip.AddrPort) e
 	if v.options.MaxTime == 0 {
 		v.options.MaxTime = MaxTime
 	}
-	v.slots = make(chan struct{}, v.options.MaxConnections)
-	var listeners []net.Listener
-	closeAll := sync.OnceFunc(func() {
-		for _, l := range listeners {
-			l.Close()
-		}
-	})
-	defer closeAll()
-	var listening []netip.AddrPort
-	for _, a := range at {
+	defer v.serving.Wait()
+	return listen.Serve(ctx, "web server", at, s.Options.Ready, func(ctx context.Context, a netip.AddrPort) (listen.Opened, error) {
 		l, err := h.ListenTCP(ctx, a, host.Options{})
 		if err != nil {
-			return fmt.Errorf("web server: %w", err)
+			return listen.Opened{}, err
 		}
-		listeners = append(listeners, l)
-		listening = append(listening, l.Addr().(*net.TCPAddr).AddrPort())
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	defer context.AfterFunc(ctx, closeAll)()
-	for _, l := range listeners {
-		group.Go(func() error { return v.accept(ctx, l, group) })
-	}
-	if s.Options.Ready != nil {
-		s.Options.Ready(listening)
-	}
-	return group.Wait()
+		accept := func(ctx context.Context) error { return v.accept(ctx, l) }
+		return listen.Opened{At: host.AddrPortOf(l.Addr()), Loops: []func(context.Context) error{accept}, Close: l.Close}, nil
+	})
 }
 
 // block returns bytes that no link compresses.
@@ -107,49 +90,97 @@ func block() []byte {
 type service struct {
 	options Options
 	host    host.Host
-	slots   chan struct{}
 	block   []byte
+	serving sync.WaitGroup
+
+	mu      sync.Mutex
+	open    int       // connections
+	resting []*client // those of them that have no request under way, who has rested longest first
 }
 
-// acceptRetry is the pause after an error of a listener: no descriptor is left, most likely, and clients that rest give theirs back within idleTime.
-const acceptRetry = 10 * time.Millisecond
+// client is a connection. service.mu guards out.
+type client struct {
+	net.Conn
+	out bool // it made room for another
+}
 
-func (v *service) accept(ctx context.Context, l net.Listener, group *errgroup.Group) error {
-	for {
-		c, err := l.Accept()
-		switch {
-		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			if err == nil {
-				c.Close()
-			}
-			return nil
-		case err != nil:
-			if v.host.SleepUntil(ctx, v.host.Now().Add(acceptRetry)) != nil {
-				return nil
-			}
-			continue
-		}
-		select {
-		case v.slots <- struct{}{}:
-		default:
-			c.Close()
-			continue
-		}
-		group.Go(func() error {
-			defer func() { <-v.slots }()
-			v.serve(ctx, c)
-			return nil
-		})
+func (v *service) accept(ctx context.Context, l net.Listener) error {
+	a := listen.Acceptor{Clock: v.host, Start: func(c net.Conn) { v.start(ctx, c) }, MakeRoom: func() bool {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return v.makeRoom()
+	}}
+	return a.Accept(ctx, l)
+}
+
+// start serves a connection in a goroutine of its own. Where there are too many, who has rested longest makes room.
+func (v *service) start(ctx context.Context, conn net.Conn) {
+	c := &client{Conn: conn}
+	v.mu.Lock()
+	room := v.open < v.options.MaxConnections || v.makeRoom()
+	if room {
+		v.open++
+		v.resting = append(v.resting, c)
+	}
+	v.mu.Unlock()
+	if !room {
+		conn.Close()
+		return
+	}
+	v.serving.Go(func() {
+		defer v.leave(c)
+		v.serve(ctx, c)
+	})
+}
+
+// makeRoom closes the connection that has rested longest, and reports whether there was one. v.mu is held.
+func (v *service) makeRoom() bool {
+	if len(v.resting) == 0 {
+		return false
+	}
+	c := v.resting[0]
+	v.resting = v.resting[1:]
+	v.open--
+	c.out = true
+	c.Close()
+	return true
+}
+
+// works takes a connection off those that rest.
+func (v *service) works(c *client) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if i := slices.Index(v.resting, c); i >= 0 {
+		v.resting = slices.Delete(v.resting, i, i+1)
+	}
+}
+
+// rests puts a connection among those that rest, unless it made room.
+func (v *service) rests(c *client) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !c.out {
+		v.resting = append(v.resting, c)
+	}
+}
+
+// leave forgets a connection that is over.
+func (v *service) leave(c *client) {
+	v.works(c)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !c.out {
+		v.open--
 	}
 }
 
 // serve answers the requests of one connection. What goes wrong in it is the client's business, who sees how it ends.
-func (v *service) serve(ctx context.Context, c net.Conn) {
+func (v *service) serve(ctx context.Context, c *client) {
 	ctx, cancel := host.WithTimeout(ctx, v.host, v.options.MaxTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	defer c.Close()
-	var stream net.Conn = &patient{Conn: c, host: v.host}
+	var stream net.Conn = &patient{Conn: c.Conn, host: v.host}
 	if v.options.TLS != nil {
 		t := tls.Server(stream, v.options.TLS)
 		if t.Handshake() != nil {
@@ -161,6 +192,7 @@ func (v *service) serve(ctx context.Context, c net.Conn) {
 	r := bufio.NewReader(stream)
 	for ctx.Err() == nil {
 		q, err := wire.ReadRequest(r)
+		v.works(c)
 		var format *wire.FormatError
 		if errors.As(err, &format) {
 			bad := wire.Response{Status: 400, Reason: "Bad Request", Close: true}
@@ -169,6 +201,7 @@ func (v *service) serve(ctx context.Context, c net.Conn) {
 		if err != nil || v.answer(stream, r, &q) != nil || q.Close {
 			return
 		}
+		v.rests(c)
 	}
 }
 

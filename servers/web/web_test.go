@@ -82,33 +82,52 @@ func TestAStockClientIsServed(t *testing.T) {
 	}
 }
 
-func TestTooManyConnectionsAndNonsenseEnd(t *testing.T) {
+func TestWhoHasRestedLongestMakesRoomAndNobodyElse(t *testing.T) {
 	at := serve(t, Options{MaxConnections: 1}).String()
-	dial := func() net.Conn {
+	b := make([]byte, 1000)
+	get := func(object string) net.Conn {
 		c, err := net.Dial("tcp", at)
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { c.Close() })
 		c.SetDeadline(time.Now().Add(10 * time.Second))
+		fmt.Fprintf(c, "GET /bytes/%s HTTP/1.1\r\n\r\n", object)
+		if n, err := c.Read(b); err != nil || !strings.HasPrefix(string(b[:n]), "HTTP/1.1 200 OK\r\n") {
+			t.Errorf("%q, %v", b[:n], err)
+		}
 		return c
 	}
-	first := dial()
-	fmt.Fprint(first, "GET /bytes/3 HTTP/1.1\r\n\r\n")
-	b := make([]byte, 1000)
-	if n, err := first.Read(b); err != nil || !strings.HasPrefix(string(b[:n]), "HTTP/1.1 200 OK\r\n") {
-		t.Fatalf("%q, %v", b[:n], err)
+	rests := get("3")
+	works := get("1000000000")
+	if n, err := rests.Read(b); err == nil {
+		t.Errorf("the connection that rests is told %q", b[:n])
 	}
-	second := dial()
-	if n, err := second.Read(b); err == nil {
-		t.Errorf("a second connection is told %q", b[:n])
+	third, err := net.Dial("tcp", at)
+	if err != nil {
+		t.Fatal(err)
 	}
-	second.Close()
-	fmt.Fprint(first, "nonsense\r\n\r\n")
-	got, _ := io.ReadAll(first)
-	if !strings.HasPrefix(string(got), "HTTP/1.1 400 Bad Request\r\n") {
+	defer third.Close()
+	third.SetDeadline(time.Now().Add(10 * time.Second))
+	if n, err := third.Read(b); err == nil {
+		t.Errorf("a connection too many is told %q", b[:n])
+	}
+	if _, err := io.ReadFull(works, make([]byte, 10_000_000)); err != nil {
+		t.Errorf("the connection that works reads %v", err)
+	}
+}
+
+func TestNonsenseIsAnsweredAndEnds(t *testing.T) {
+	c, err := net.Dial("tcp", serve(t, Options{}).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprint(c, "nonsense\r\n\r\n")
+	if got, _ := io.ReadAll(c); !strings.HasPrefix(string(got), "HTTP/1.1 400 Bad Request\r\n") {
 		t.Errorf("nonsense is answered by %q", got)
 	}
-	first.Close()
 }
 
 // starved is the kernel, whose listeners have no descriptor for a while, and whose clock waits for nothing.
