@@ -224,7 +224,7 @@ func (l *link) handshake(ctx context.Context) error {
 		var unknown *tls.CertificateVerificationError
 		switch {
 		case errors.As(err, &unknown):
-			err = fmt.Errorf("%w; for a server of your own, name its certificate by --ca FILE", err)
+			err = fmt.Errorf("%w; for a server of your own, name its certificate by --ca FILE, or believe anybody by --insecure", err)
 		case pump.IsDeadline(err):
 			err = fmt.Errorf("no answer within %v", handshakeTimeout)
 		}

@@ -83,6 +83,16 @@ func run(t *testing.T, url string, o FlowOptions) (load.Result, error) {
 	return f.Run(t.Context())
 }
 
+// oldObject answers with 50 000 bytes as Python's http.server does, which speaks HTTP/1.0, ends each connection and knows no ranges.
+func oldObject(w io.Writer, q wire.Request, length string) bool {
+	b := []byte("HTTP/1.0 200 OK\r\nServer: SimpleHTTP/0.6 Python/3.13\r\nContent-type: application/octet-stream\r\n" + length + "\r\n")
+	if q.Method != "HEAD" {
+		b = append(b, make([]byte, 50_000)...)
+	}
+	_, _ = w.Write(b)
+	return false
+}
+
 func TestAnObjectIsFetchedAgainOnTheSameConnection(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -104,6 +114,8 @@ func TestAnObjectIsFetchedAgainOnTheSameConnection(t *testing.T) {
 			return err == nil
 		}, ""},
 		"of a server that closes after each": {func(w io.Writer, q wire.Request) bool { return object(w, q, 50_000, true) }, "the server ended its connections: there were 20"},
+		"by HTTP/1.0":                        {func(w io.Writer, q wire.Request) bool { return oldObject(w, q, "Content-Length: 50000\r\n") }, "the server ended its connections"},
+		"by HTTP/1.0 without a length":       {func(w io.Writer, q wire.Request) bool { return oldObject(w, q, "") }, "the server ended its connections"},
 		"that ends with its connection": {func(w io.Writer, q wire.Request) bool {
 			if q.Method == "HEAD" {
 				return object(w, q, 50_000, false)
@@ -157,6 +169,10 @@ func TestWhatRefusesIsNoMeasurement(t *testing.T) {
 		_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhello")
 		return false
 	})
+	old := "http://" + answering(t, func(w io.Writer, _ wire.Request, _ io.Reader) bool {
+		_, _ = io.WriteString(w, "HTTP/1.0 501 Unsupported method ('POST')\r\nConnection: close\r\nContent-Length: 5\r\n\r\nsorry")
+		return false
+	}) + "/"
 	empty := answering(t, func(w io.Writer, q wire.Request, _ io.Reader) bool { return object(w, q, 0, false) })
 	for name, tt := range map[string]struct {
 		url  string
@@ -168,6 +184,7 @@ func TestWhatRefusesIsNoMeasurement(t *testing.T) {
 		"another success":                 {is(204), false, "answers 204"},
 		"a server that is busy":           {is(503), true, "enough of us"},
 		"a server without uploads":        {is(405), true, "name a URL that takes uploads"},
+		"one of HTTP/1.0 without them":    {old, true, "name a URL that takes uploads"},
 		"a redirection":                   {moved(301, "http://"+good+"/object"), false, ""},
 		"a redirection of an upload":      {moved(302, "http://"+good+"/object"), true, "no place for uploads"},
 		"one that keeps the method":       {moved(308, "http://"+good+"/object"), true, ""},
@@ -250,7 +267,7 @@ func TestACertificateOfNobodyIsAnErrorUnlessAllowed(t *testing.T) {
 		for _, direction := range []load.Direction{load.Download, load.Upload} {
 			r, err := c.NewFlow(FlowOptions{Direction: direction, Length: 10 * time.Second, Bytes: 3_000_000}).Run(ctx)
 			if !tt.good {
-				if err == nil || !strings.Contains(err.Error(), "--ca FILE") {
+				if err == nil || !strings.Contains(err.Error(), "--ca FILE") || !strings.Contains(err.Error(), "--insecure") {
 					t.Errorf("%s: %v, want an error that says what to do", name, err)
 				}
 				continue
