@@ -185,18 +185,25 @@ func (e exchange) Receive() (probe.Reply, error) {
 
 // exchangeProbe opens a probe of requests and responses with a netperf server.
 func (r *run) exchangeProbe(ctx context.Context, a askedProbe, o probe.Options) (probe.Transport, error) {
-	c := r.client(a.server(), a.addr)
-	c.Socket.ECN = o.Socket.ECN
-	t := netperf.TransactionOptions{Kind: netperf.UDPRR, Length: a.plan.Start + a.length + sessionSlack, RequestSize: a.plan.Size, ResponseSize: a.plan.Size,
-		Timeout: probe.DefaultDeadline, DSCP: a.plan.DSCP, ServerDSCP: a.plan.DSCP, DataPort: a.peer.server.DataPort, Server: a.peer.info}
-	if a.kind == TCPRR {
-		t.Kind = netperf.TCPRR
-	}
+	c, t := r.transactions(a, o)
+	t.Length = a.plan.Start + a.length + sessionSlack
 	x, err := c.OpenExchange(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	return exchange{x}, nil
+}
+
+// transactions describe what a probe asks of a netperf server, but for how long.
+func (r *run) transactions(a askedProbe, o probe.Options) (*netperf.Client, netperf.TransactionOptions) {
+	c := r.client(a.server(), a.addr)
+	c.Socket.ECN = o.Socket.ECN
+	t := netperf.TransactionOptions{Kind: netperf.UDPRR, RequestSize: a.plan.Size, ResponseSize: a.plan.Size, Timeout: probe.DefaultDeadline,
+		DSCP: a.plan.DSCP, ServerDSCP: a.plan.DSCP, DataPort: a.peer.server.DataPort, Server: a.peer.info}
+	if a.kind == TCPRR || a.kind == ClosedTCPRR {
+		t.Kind = netperf.TCPRR
+	}
+	return c, t
 }
 
 // routerLimit is why what a router does not answer is no loss.

@@ -29,7 +29,8 @@ func (p *Plan) beyond(given *Kinds) error {
 	}
 	for _, pr := range p.Probes {
 		can(slices.Contains(kinds, pr.Kind) && (!pr.Kind.isGiven() || given.Probes[pr.Kind] != nil), "probe %q: kind %s", pr.Name, pr.Kind)
-		can(pr.Size == 0 || pr.Kind == UDP || pr.Kind == IRTT || pr.Kind == TCPRR || pr.Kind == UDPRR, "probe %q: a size", pr.Name)
+		can(!pr.Kind.isClosedLoop() || given.Closed != nil, "probe %q: kind %s", pr.Name, pr.Kind)
+		can(pr.Size == 0 || pr.Kind == UDP || pr.Kind == IRTT || pr.Kind == TCPRR || pr.Kind == UDPRR || pr.Kind.isClosedLoop(), "probe %q: a size", pr.Name)
 	}
 	if len(cannot) == 0 {
 		return nil

@@ -91,7 +91,7 @@ func (r *Recording) ownBytes(ph *Phase, d load.Direction) (bytes float64, ok boo
 		}
 		bytes += float64(sent) * each
 	}
-	return bytes, true
+	return bytes + r.loopBytes(ph.From, ph.To), true
 }
 
 // ownBytes is what each probe takes of a direction at most, false where that is as much as the object has that it fetches.

@@ -17,6 +17,16 @@ import (
 type Kinds struct {
 	Flows  map[Protocol]FlowKind
 	Probes map[ProbeKind]Prober
+	// Closed returns a test of transactions, for probes that are closed loops; nil for none.
+	Closed func(c *netperf.Client, o netperf.TransactionOptions) Transactions
+}
+
+// Transactions is a test whose requests wait for the response to the one before; *netperf.Transactions is one, and has the methods' contracts.
+type Transactions interface {
+	Open(ctx context.Context) error
+	Run(ctx context.Context) (netperf.TransactionResult, error)
+	Sample() (netperf.Interval, bool)
+	Close()
 }
 
 // isWeb reports whether flows of a protocol go to web servers.

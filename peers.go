@@ -82,7 +82,7 @@ func (p Protocol) needs() need {
 
 func (k ProbeKind) needs() need {
 	switch k {
-	case TCPRR, UDPRR:
+	case TCPRR, UDPRR, ClosedTCPRR, ClosedUDPRR:
 		return needsNetperf
 	case TCP:
 		return needsTCP

@@ -122,11 +122,13 @@ const (
 	Page          ProbeKind = "page"           // a whole page, with all that is in it: URL
 	TCPRR         ProbeKind = "tcp_rr"         // request and response over one TCP connection, by the netperf protocol
 	UDPRR         ProbeKind = "udp_rr"         // request and response over UDP, by the netperf protocol
+	ClosedTCPRR   ProbeKind = "tcp_rr_closed"  // netperf's TCP_RR itself: each request leaves when the response to the one before has come
+	ClosedUDPRR   ProbeKind = "udp_rr_closed"  // netperf's UDP_RR itself
 	Route         ProbeKind = "path"           // the routers on the way, each with its delay
 )
 
 // kinds are all kinds, in the order in which they are told.
-var kinds = []ProbeKind{Auto, ICMP, ICMPTimestamp, UDP, IRTT, TCP, Connect, TLS, DNS, Fetch, Page, TCPRR, UDPRR, Route}
+var kinds = []ProbeKind{Auto, ICMP, ICMPTimestamp, UDP, IRTT, TCP, Connect, TLS, DNS, Fetch, Page, TCPRR, UDPRR, ClosedTCPRR, ClosedUDPRR, Route}
 
 // Limits of a plan.
 const (

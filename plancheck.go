@@ -262,7 +262,7 @@ func (c *checker) probe(pr *ProbePlan) {
 func (c *checker) kind(what string, pr *ProbePlan) {
 	sized, fetches, asks := false, false, false
 	switch pr.Kind {
-	case ICMP, UDP, IRTT, TCPRR, UDPRR:
+	case ICMP, UDP, IRTT, TCPRR, UDPRR, ClosedTCPRR, ClosedUDPRR:
 		sized = true
 	case Connect, TLS, Fetch, Page:
 		fetches = true
@@ -275,6 +275,8 @@ func (c *checker) kind(what string, pr *ProbePlan) {
 		return
 	case pr.Size < 0 || pr.Size > MaxDatagram:
 		c.bad("%s of %d bytes: want 1 to %d, or 0 for the kind's own", what, pr.Size, MaxDatagram)
+	case pr.Primary && pr.Kind.isClosedLoop():
+		c.bad("%s is primary: it has no schedule, so take a probe that has one", what)
 	case pr.Size > 0 && !sized:
 		c.bad("%s of %d bytes: a probe of kind %s has no size", what, pr.Size, pr.Kind)
 	}

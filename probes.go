@@ -83,7 +83,7 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 			}
 		}
 	}
-	if len(open) == 0 && len(failed) > 0 {
+	if len(open) == 0 && len(r.loops) == 0 && len(failed) > 0 {
 		return open, joined(failed)
 	}
 	nameSeries(open)
@@ -94,7 +94,7 @@ func (r *run) openProbes(ctx context.Context) (open []openProbe, err error) {
 // a page or something to look up, is a mistake where it is not there.
 func (p *ProbePlan) dispensable() bool {
 	switch p.Kind {
-	case ICMP, UDP, IRTT, TCPRR, UDPRR:
+	case ICMP, UDP, IRTT, TCPRR, UDPRR, ClosedTCPRR, ClosedUDPRR:
 		return p.Target == ""
 	}
 	return false
@@ -115,13 +115,15 @@ func (r *run) openUDP(ctx context.Context, pp *ProbePlan) (openProbe, error) {
 	return other, nil
 }
 
-// openPlanned makes the series of one planned probe ready: one, but for a path, which has one for each router.
+// openPlanned makes the series of one planned probe ready: one, but for a path, which has one for each router, and a closed loop, which is kept apart.
 func (r *run) openPlanned(ctx context.Context, pp *ProbePlan) ([]openProbe, error) {
 	var p openProbe
 	var err error
 	switch pp.Kind {
 	case Route:
 		return r.openHops(ctx, pp)
+	case ClosedTCPRR, ClosedUDPRR:
+		return nil, r.openClosedLoop(ctx, pp)
 	case Auto:
 		p, err = r.openBest(ctx, pp)
 	case UDP:

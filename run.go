@@ -67,6 +67,7 @@ func Run(ctx context.Context, plan Plan, o RunOptions) (*Recording, error) {
 		return nil, err
 	}
 	defer r.closeReady()
+	defer r.closeLoops()
 	r.makeReady(ctx, 0)
 	if ctx.Err() != nil {
 		closeProbes(probes)
@@ -83,6 +84,7 @@ type run struct {
 	peers []*peer    // the plan's own server first
 	notes []Finding  // found before the recording began
 	ready []openFlow // of the next load; nil where they are opened when it begins
+	loops []*closedLoop
 	start time.Time
 	rec   *recorder
 	// device is what this host's own network device is; nil where it is not watched.
@@ -129,6 +131,9 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	ends := make([]*seriesEnd, len(probes))
 	for i, p := range probes {
 		probing.Go(func() { ends[i] = r.probe(ctx, sending, p) })
+	}
+	for _, l := range r.loops {
+		probing.Go(func() { r.runLoop(ctx, sending, l) })
 	}
 	keeper.Go(func() { r.keep(keeping) })
 	keeper.Go(func() { r.watch(keeping) })

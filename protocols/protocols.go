@@ -1,4 +1,5 @@
-// Package protocols carries out flows and probes over protocols that not every program needs: iperf3 and HTTP for flows, and DNS, TLS and HTTP for probes.
+// Package protocols carries out flows and probes over protocols that not every program needs: iperf3 and HTTP for flows, DNS, TLS and HTTP for probes,
+// and netperf's own closed loops of requests and responses.
 package protocols
 
 import (
@@ -6,6 +7,7 @@ import (
 	"crypto/x509"
 
 	"bufferbloat"
+	"bufferbloat/load/netperf"
 )
 
 // Options are what the protocols need beside a plan. They are stored nowhere.
@@ -29,5 +31,8 @@ func All(o Options) bufferbloat.Kinds {
 			bufferbloat.HTTP: httpFlows{o}, bufferbloat.HTTP2: httpFlows{o}},
 		Probes: map[bufferbloat.ProbeKind]bufferbloat.Prober{bufferbloat.TLS: o.tlsProbe, bufferbloat.DNS: dnsProbe, bufferbloat.Fetch: o.fetchProbe,
 			bufferbloat.Page: o.pageProbe},
+		Closed: func(c *netperf.Client, o netperf.TransactionOptions) bufferbloat.Transactions {
+			return c.NewTransactions(o)
+		},
 	}
 }

@@ -1,11 +1,11 @@
 package report
 
-// appTables are the tables of directions, calls and routers, each with its head first; none that is empty.
+// appTables are the tables of directions, calls, closed loops and routers, each with its head first; none that is empty.
 func (r *Result) appTables() (tables [][][]string) {
 	for _, t := range []struct {
 		head []string
 		rows [][]string
-	}{{directionColumns(), r.directionRows()}, {voiceColumns(), r.voiceRows()}, {hopColumns(), r.hopRows()}} {
+	}{{directionColumns(), r.directionRows()}, {voiceColumns(), r.voiceRows()}, {loopColumns(), r.loopRows()}, {hopColumns(), r.hopRows()}} {
 		if len(t.rows) > 0 {
 			tables = append(tables, append([][]string{t.head}, t.rows...))
 		}
@@ -49,6 +49,13 @@ func (c *checker) apps(r *Result) {
 			c.complain("hops", "a router with a part of its figures")
 		}
 		c.times("hops", h.Idle, h.Loaded)
+	}
+	for i := range r.Loops {
+		l := &r.Loops[i]
+		if l.Unanswered != nil && !(*l.Unanswered >= 0 && *l.Unanswered <= 1) || l.Rate != nil && !(*l.Rate >= 0 && finite(*l.Rate)) {
+			c.complain("closed_loops", "a rate or a share that can't be")
+		}
+		c.times("closed_loops", l.Median, l.P90, l.P99)
 	}
 	for i := range r.Directions {
 		if d := &r.Directions[i]; (d.Up == nil) != (d.Down == nil) {

@@ -46,6 +46,7 @@ type document struct {
 	PageScores []PageScore            `json:"page_scores,omitempty"`
 	RRUL       []RRULScore            `json:"rrul,omitempty"`
 	Hops       []Hop                  `json:"hops,omitempty"`
+	Loops      []ClosedLoop           `json:"closed_loops,omitempty"`
 	Directions []Direction            `json:"directions,omitempty"`
 	Clocks     []Clocks               `json:"clocks,omitempty"`
 	Plain      *string                `json:"plain,omitempty"`
@@ -301,7 +302,7 @@ func text(s string) *string { return value(s, s != "") }
 func (r *Result) document() *document {
 	d := &document{Schema: Schema, Version: r.Version, Command: r.Plan.Name, Status: r.Status(), Error: text(r.Cause()),
 		Length: value(r.Length, r.Length > 0), Stopped: text(r.Stopped), Truncated: r.Truncated, Rules: rules(),
-		Summary: r.summary(), Plain: text(r.Plain()), PageScores: r.PageScores, RRUL: r.RRUL, Hops: r.Hops, Directions: r.Directions, Clocks: r.Clocks,
+		Summary: r.summary(), Plain: text(r.Plain()), PageScores: r.PageScores, RRUL: r.RRUL, Hops: r.Hops, Loops: r.Loops, Directions: r.Directions, Clocks: r.Clocks,
 		Phases: []phaseDoc{}, Induced: []inducedDoc{}, Probes: []probeDoc{}, Findings: r.Findings}
 	if !r.Started.IsZero() {
 		d.Started = text(r.Started.Format(time.RFC3339Nano))

@@ -235,7 +235,7 @@ func (c *checker) result(d *document) *Result {
 		r.Others = append(r.Others, Other{o.Name, orZero(o.Unit), o.Flow, o.Resampled, stat.Values{N: o.N, Min: orZero(o.Min), Median: orZero(o.Median), Mean: orZero(o.Mean),
 			P99: orZero(o.P99), HasP99: o.P99 != nil, Max: orZero(o.Max)}})
 	}
-	r.PageScores, r.RRUL, r.Hops, r.Directions, r.Clocks = d.PageScores, d.RRUL, d.Hops, d.Directions, d.Clocks
+	r.PageScores, r.RRUL, r.Hops, r.Loops, r.Directions, r.Clocks = d.PageScores, d.RRUL, d.Hops, d.Loops, d.Directions, d.Clocks
 	c.apps(r)
 	for i := range d.Grades {
 		r.Grades = append(r.Grades, d.Grades[i].grade())

@@ -37,14 +37,15 @@ type Result struct {
 
 	Phases     []Phase // in the order of the plan
 	Series     []Series
-	Induced    []Induced   // one for each load phase, for the primary series
-	Others     []Other     // what else its source measured
-	PageScores []PageScore // one for each load phase and series of pages
-	RRUL       []RRULScore // one for each load phase of an RRUL workload
-	Hops       []Hop       // for each load phase, the routers that were probed and the server, nearest first
-	Directions []Direction // for each load phase, the series that tell the directions apart
-	Clocks     []Clocks    // of each series with one-way delays: how the two hosts' clocks compare
-	Grades     []Grade     // by the schemes that the program asked for; New gives none
+	Induced    []Induced    // one for each load phase, for the primary series
+	Others     []Other      // what else its source measured
+	PageScores []PageScore  // one for each load phase and series of pages
+	RRUL       []RRULScore  // one for each load phase of an RRUL workload
+	Hops       []Hop        // for each load phase, the routers that were probed and the server, nearest first
+	Loops      []ClosedLoop // for each phase and closed loop of requests and responses
+	Directions []Direction  // for each load phase, the series that tell the directions apart
+	Clocks     []Clocks     // of each series with one-way delays: how the two hosts' clocks compare
+	Grades     []Grade      // by the schemes that the program asked for; New gives none
 	Findings   []bufferbloat.Finding
 	// Improved compares the run with an earlier one; nil where the program did not ask for it.
 	Improved *Improved
@@ -248,6 +249,7 @@ func New(rec *bufferbloat.Recording) *Result {
 	r.induce(src)
 	r.PageScores, r.Hops, r.Directions = r.pageScores(rec), r.hops(rec), r.directions(rec)
 	r.Clocks = clocks(rec)
+	r.Loops = r.closedLoops(rec)
 	r.RRUL = r.rrulScores()
 	r.derive(rec)
 	return r

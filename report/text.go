@@ -127,6 +127,10 @@ func probeKind(kind string) string {
 		return "request and response, TCP"
 	case "udp_rr":
 		return "request and response, UDP"
+	case "tcp_rr_closed":
+		return "closed loop, TCP"
+	case "udp_rr_closed":
+		return "closed loop, UDP"
 	case "http":
 		return "page fetches"
 	case "page":

@@ -57,6 +57,9 @@ type TransactionOptions struct {
 	ServerCongestionControl string         // of the server's end; "" leaves it alone
 	DataPort                uint16         // port that the server shall take the data at; 0: any
 	Server                  ServerInfo     // what Check found
+	// Ended is called from Run's goroutine with each transaction when it is over, that is with when its request left and when its response had come, or
+	// was given up where answered is false. It must be quick, since the next request waits for it. nil is for none.
+	Ended func(sent, over time.Time, answered bool)
 }
 
 // Transactions is a test in which a request is sent when the response to the one before has come. It says how many go through a path and how
@@ -289,17 +292,23 @@ func (t *Transactions) sent(at time.Time) {
 // came notes the response to the oldest request, and reports whether the test has all that it wants.
 func (t *Transactions) came(at time.Time) bool {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if len(t.out) == 0 {
+		t.mu.Unlock()
 		return false // nobody asked
 	}
-	rtt := max(0, at.Sub(t.out[0]))
+	sent := t.out[0]
+	rtt := max(0, at.Sub(sent))
 	t.out = t.out[:copy(t.out, t.out[1:])]
 	t.rtts.add(rtt, at.Sub(t.last))
 	t.last = at
 	t.longest = max(t.longest, rtt)
 	t.done++
-	return t.done == t.o.Count
+	all := t.done == t.o.Count
+	t.mu.Unlock()
+	if t.o.Ended != nil {
+		t.o.Ended(sent, at, true)
+	}
+	return all
 }
 
 // giveUp counts the requests that are out as lost.
@@ -309,6 +318,11 @@ func (t *Transactions) giveUp(at time.Time) {
 	t.rtts.lose(at.Sub(t.last))
 	t.last = at
 	t.lost += uint64(len(t.out))
+	if t.o.Ended != nil {
+		for _, sent := range t.out {
+			t.o.Ended(sent, at, false)
+		}
+	}
 	t.out = t.out[:0]
 }
 
