@@ -23,10 +23,10 @@ import (
 	"bufferbloat/load"
 )
 
-// servers are n servers at host, which may be Host.
+// someServers are n servers at the hosts of their numbers, from 1.
 func someServers(n int, host func(i int) string) (list []bufferbloat.Server) {
 	for i := range n {
-		list = append(list, bufferbloat.Server{Host: host(i)})
+		list = append(list, bufferbloat.Server{Host: host(i + 1)})
 	}
 	return list
 }
@@ -40,33 +40,41 @@ func printed(t *testing.T, p *bufferbloat.Plan, help string) []byte {
 	return b.Bytes()
 }
 
-// TestEveryPlanOfTheCatalogueAsAFileIsTheSamePlan writes each plan for hosts that are not known yet, and builds it from the file for some.
+// TestEveryPlanOfTheCatalogueAsAFileIsTheSamePlan writes each plan for hosts that are not known yet, one that takes any number of them for three as well, and
+// builds it from the file for some.
 func TestEveryPlanOfTheCatalogueAsAFileIsTheSamePlan(t *testing.T) {
 	valid := schemaOf(t)
-	named := func(i int) string { return fmt.Sprintf("s%d.example.net", i+1) }
 	for _, d := range bufferbloat.Catalogue() {
-		n := max(d.Servers, 1)
-		open, err := d.Plan(someServers(n, func(int) string { return Host }), nil)
-		if err != nil {
-			t.Fatalf("%s: %v", d.Name, err)
+		checkAsFile(t, &d, max(d.Servers, 1), valid)
+		if d.MostServers > 3 && d.Servers < 3 {
+			checkAsFile(t, &d, 3, valid)
 		}
-		want, err := d.Plan(someServers(n, named), nil)
-		if err != nil {
-			t.Fatalf("%s: %v", d.Name, err)
-		}
-		text := printed(t, &open, d.Help)
-		again, err := Read(d.Name+".yaml", text)
-		if err != nil {
-			t.Errorf("%v in\n%s", err, text)
-			continue
-		}
-		got, err := again.Plan(someServers(n, named), nil)
-		if err != nil || again.Help != d.Help || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %v; got\n%v\nwant\n%v\nof\n%s", d.Name, err, got.String(), want.String(), text)
-		}
-		if err := valid(text); err != nil {
-			t.Errorf("%s as a file is not what its schema says: %v\n%s", d.Name, err, text)
-		}
+	}
+}
+
+func checkAsFile(t *testing.T, d *bufferbloat.Definition, servers int, valid func([]byte) error) {
+	t.Helper()
+	named := func(i int) string { return fmt.Sprintf("s%d.example.net", i) }
+	open, err := d.Plan(someServers(servers, Host), nil)
+	if err != nil {
+		t.Fatalf("%s: %v", d.Name, err)
+	}
+	want, err := d.Plan(someServers(servers, named), nil)
+	if err != nil {
+		t.Fatalf("%s: %v", d.Name, err)
+	}
+	text := printed(t, &open, d.Help)
+	again, err := Read(d.Name+".yaml", text)
+	if err != nil {
+		t.Errorf("%v in\n%s", err, text)
+		return
+	}
+	got, err := again.Plan(someServers(servers, named), nil)
+	if err != nil || again.Help != d.Help || !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: %v; got\n%v\nwant\n%v\nof\n%s", d.Name, err, got.String(), want.String(), text)
+	}
+	if err := valid(text); err != nil {
+		t.Errorf("%s as a file is not what its schema says: %v\n%s", d.Name, err, text)
 	}
 }
 
@@ -261,7 +269,7 @@ func TestAFileWithoutHostsAsksForThem(t *testing.T) {
 		t.Errorf("with one server: %v", err)
 	}
 	p, err := d.Plan(someServers(2, func(i int) string { return fmt.Sprint("h", i) }), nil)
-	if err != nil || p.Server.Host != "h0" || p.Others[0].Name != "far" || p.Others[0].Host != "h1" {
+	if err != nil || p.Server.Host != "h1" || p.Others[0].Name != "far" || p.Others[0].Host != "h2" {
 		t.Errorf("with two: %v, %+v %+v", err, p.Server, p.Others)
 	}
 }
@@ -317,7 +325,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("name: \"$${host}\"\nphases: [{name: $${, kind: idle, length: 1}]\n"))
 	for _, name := range []string{"rrul", "tcp_upload_1000", "bursts", "rtt_fair"} {
 		d, _ := bufferbloat.Find(name)
-		p, err := d.Plan(someServers(max(d.Servers, 1), func(int) string { return Host }), nil)
+		p, err := d.Plan(someServers(max(d.Servers, 1), Host), nil)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -12,8 +13,11 @@ import (
 	"bufferbloat"
 )
 
-// Host in a plan that is written stands for whoever the file will be run against: it becomes ${host} in names, and no host in the list of servers.
-const Host = "${host}"
+// Host in a plan that is written stands for the host of server n, from 1, whoever the file will be run against: it becomes ${host} in names, and no host in
+// the list of servers.
+func Host(n int) string { return fmt.Sprintf("${host:%d}", n) }
+
+var anyHost = regexp.MustCompile(`\$\{host:[0-9]+\}`)
 
 // Write writes a plan as a file, with a line of help. What is read from it again builds the same plan. Flows that differ by the number at the end of their
 // names become one with a count.
@@ -56,9 +60,7 @@ func Write(w io.Writer, p *bufferbloat.Plan, help string) error {
 }
 
 func serverNode(s bufferbloat.Server) *yaml.Node {
-	if s.Host == Host {
-		s.Host = ""
-	}
+	s.Host = anyHost.ReplaceAllLiteralString(s.Host, "")
 	for port, usual := range map[*uint16]uint16{&s.NetperfPort: bufferbloat.NetperfPort, &s.IRTTPort: bufferbloat.IRTTPort, &s.IPerf3Port: bufferbloat.IPerf3Port} {
 		if *port == usual {
 			*port = 0
@@ -108,13 +110,13 @@ func node[T any](fields []field[T], t *T) *yaml.Node {
 	return out
 }
 
-// escape makes a text one that stands for itself, but for ${host}.
+// escape makes a text one that stands for itself, but for the hosts that are not known.
 func escape(s string) string {
-	parts := strings.Split(s, Host)
+	parts := anyHost.Split(s, -1)
 	for i := range parts {
 		parts[i] = strings.ReplaceAll(parts[i], "${", "$${")
 	}
-	return strings.Join(parts, Host)
+	return strings.Join(parts, "${host}")
 }
 
 func mapping() *yaml.Node  { return &yaml.Node{Kind: yaml.MappingNode} }

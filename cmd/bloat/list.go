@@ -17,6 +17,7 @@ import (
 // listFlags are the flags of bloat list as parsed.
 type listFlags struct {
 	yaml, schema bool
+	servers      int
 	hosts, set   []string
 }
 
@@ -42,6 +43,7 @@ what bloat run NAME --dry-run prints. With --yaml it prints the plan as a file, 
 	flags.SortFlags = false
 	flags.BoolVar(&f.yaml, "yaml", false, "print the plan as a file (docs/plans.md)")
 	flags.StringArrayVarP(&f.hosts, "host", "H", nil, "with --yaml: server to name in the file; again for each further one")
+	flags.IntVar(&f.servers, "servers", 0, "with --yaml: for how many servers, of a plan for any number; -H of bloat run names them")
 	flags.StringArrayVar(&f.set, "set", nil, "with --yaml: KEY=VALUE, a parameter of the plan")
 	flags.BoolVar(&f.schema, "schema", false, "print the JSON Schema of plan files")
 	return cmd
@@ -51,8 +53,10 @@ func (a *app) list(f *listFlags, args []string) error {
 	switch {
 	case f.schema && (len(args) > 0 || f.yaml):
 		return &usageError{errors.New("--schema stands alone")}
-	case !f.yaml && len(f.hosts)+len(f.set) > 0:
-		return &usageError{errors.New("-H and --set go with --yaml")}
+	case !f.yaml && (len(f.hosts)+len(f.set) > 0 || f.servers != 0):
+		return &usageError{errors.New("-H, --servers and --set go with --yaml")}
+	case f.servers < 0 || f.servers > bufferbloat.MaxServers:
+		return &usageError{fmt.Errorf("--servers %d: want 1 to %d", f.servers, bufferbloat.MaxServers)}
 	case f.schema:
 		_, err := a.stdout.Write(planfile.JSONSchema())
 		return err
@@ -73,8 +77,8 @@ func (a *app) list(f *listFlags, args []string) error {
 		return &usageError{err}
 	}
 	var servers []bufferbloat.Server
-	for i := range max(d.Servers, len(d.Own), len(f.hosts), 1) {
-		s := bufferbloat.Server{Host: planfile.Host}
+	for i := range max(d.Servers, len(d.Own), len(f.hosts), f.servers, 1) {
+		s := bufferbloat.Server{Host: planfile.Host(i + 1)}
 		if i < len(f.hosts) {
 			s.Host = f.hosts[i]
 		} else if i < len(d.Own) && d.Own[i].Host != "" {
