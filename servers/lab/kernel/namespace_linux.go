@@ -51,12 +51,18 @@ func (n namespace) close() {
 	}
 }
 
-// onThread calls f on a thread of its own and waits for it.
+// onThread calls f on a thread of its own and waits for it. That is never the process's main thread, which can't end, and whose namespace is what others
+// take for the process's: /proc/PID/ns, and nsenter -t PID.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {
-		// Never unlocked: the thread ends with the goroutine, so that no other goroutine finds itself where f went.
 		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			done <- onThread(f) // which finds another, as this one is held meanwhile
+			return
+		}
+		// Never unlocked: the thread ends with the goroutine, so that no other goroutine finds itself where f went.
 		done <- f()
 	}()
 	return <-done
