@@ -106,11 +106,7 @@ func (r *flentRun) wait(t *testing.T) string {
 	t.Helper()
 	err := r.stop()
 	out := r.out.Bytes()
-	for _, lacking := range []string{"netns", "userns", "veth", "packet-socket"} {
-		if _, reason, ok := strings.Cut(string(out), "no "+lacking+" here: "); ok {
-			facility.Missing(t, lacking, reason)
-		}
-	}
+	missingLab(t, string(out))
 	for _, trouble := range []string{"WARNING", "ERROR", "Traceback"} {
 		if bytes.Contains(out, []byte(trouble)) && err == nil {
 			err = fmt.Errorf("it says %s", trouble)
@@ -121,6 +117,16 @@ func (r *flentRun) wait(t *testing.T) string {
 		t.Fatalf("%v: %v, %q\n%s", r.args, err, files, out)
 	}
 	return files[0]
+}
+
+// missingLab ends the test where bloat lab said that the machine lacks something.
+func missingLab(t *testing.T, said string) {
+	t.Helper()
+	for _, lacking := range []string{"netns", "userns", "veth", "packet-socket"} {
+		if _, reason, ok := strings.Cut(said, "no "+lacking+" here: "); ok {
+			facility.Missing(t, lacking, reason)
+		}
+	}
 }
 
 // checkMarks compares the marks of both directions and the names that flent took from the output of this program.

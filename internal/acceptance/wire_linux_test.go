@@ -1,30 +1,34 @@
 package acceptance
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/facility"
-	"bufferbloat/internal/testnet"
+	"bufferbloat/servers/lab/kernel"
 )
 
-// wireTolerance is how far apart the flows of the two programs begin and end at most, where the machine has nothing else to do (make bench). On a
-// busy one the eleven programs that flent runs take up to seconds to start: then only the first flow of each is compared, more loosely.
+// wireTolerance is how far apart the flows of the two programs begin and end at most, where nothing else on the machine stands in their way: in make
+// bench, which runs both with real-time scheduling. Otherwise the eleven programs that flent runs take up to seconds to start on a busy machine, and only
+// the first flow of each is compared, more loosely.
 const (
 	wireTolerance = 100 * time.Millisecond
 	busyTolerance = 500 * time.Millisecond
@@ -34,12 +38,11 @@ const (
 // flow its direction, the marks of both ends and when data flowed; per UDP probe its mark.
 func TestOurRRULAndFlentsAreTheSameOnTheWire(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"flent", "irtt"} {
+	for _, program := range []string{"flent", "irtt", "nsenter"} {
 		if _, err := exec.LookPath(program); err != nil {
 			facility.Missing(t, program, err.Error())
 		}
 	}
-	ours, theirs := newWire(t), newWire(t)
 	binary, err := build()
 	if err != nil {
 		t.Fatal(err)
@@ -48,12 +51,19 @@ func TestOurRRULAndFlentsAreTheSameOnTheWire(t *testing.T) {
 	if err := os.Symlink(binary, filepath.Join(dir, "netperf")); err != nil {
 		t.Fatal(err)
 	}
-	host := ours.net.Server.IP.String()
+	strict := os.Getenv(accuracyVariable) != ""
+	ours, theirs, host := newWire(t, binary), newWire(t, binary), kernel.ServerIPv4.String()
 	ours.start(t, nil, binary, "rrul", "-H", host, "--length", "3", "--step", "0.2", "-4", "-o", filepath.Join(dir, "ours.bloat.json.gz"))
+	if strict {
+		<-ours.ended // or each stands in the other's way
+	}
 	theirs.start(t, []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "MPLCONFIGDIR=" + dir, "LC_ALL=C.UTF-8", "MPLBACKEND=Agg"},
 		"flent", "rrul", "-4", "-H", host, "--length", "3", "-D", dir)
 	a, b := ours.end(t), theirs.end(t)
-	compareFlows(t, a, b, os.Getenv(accuracyVariable) != "")
+	if missed := a.missed + b.missed; !strict && (missed > 0 || len(b.flows) < 8) {
+		t.Skipf("the captures missed %d packets, and flent made %d of its 8 flows: this machine is too busy to compare them", missed, len(b.flows))
+	}
+	compareFlows(t, a, b, strict)
 	if got, want := a.probes, b.probes; !maps.Equal(got, want) {
 		t.Errorf("marks of UDP probes: ours %v, flent's %v", got, want)
 	}
@@ -73,6 +83,7 @@ type bulk struct {
 type wireView struct {
 	flows  []*bulk
 	probes map[byte]int // DS byte of UDP probes, and how many sockets sent with it
+	missed uint32       // packets that the capture had no room for
 }
 
 // compareFlows matches the flows by direction and marks, and compares their times where that is wanted.
@@ -118,44 +129,90 @@ func compareFlows(t *testing.T, a, b wireView, times bool) {
 	}
 }
 
-// wireRun is one program in a network of its own with the lab server and a capture.
+// wireRun is one program in an emulated lab of its own, which has the lab server, and a capture beside it.
 type wireRun struct {
-	net  *testnet.Net
+	pid  string // of a process at the client's end
 	cmd  *exec.Cmd
 	out  bytes.Buffer
 	stop chan struct{}
 	view func() wireView
+
+	ended chan struct{}
+	err   error // of cmd, when it has ended
 }
 
-func newWire(t *testing.T) *wireRun {
+// newWire makes a lab whose queues keep flows apart. flent's netperf asks the server for each test after its first tests have begun: what it asks then is
+// neither lost nor late by anything but the programs themselves. In a drop-tail queue of 50 ms that the first flows fill, the others' requests are
+// lost and sent again, and begin 600 ms late.
+func newWire(t *testing.T, binary string) *wireRun {
 	t.Helper()
-	w := &wireRun{net: testnet.New(t), stop: make(chan struct{})}
-	w.net.Down.Shape(t, testnet.Queue{Rate: 8 * bitrate.Mbit, Buffer: 50 * time.Millisecond})
-	w.net.Up.Shape(t, testnet.Queue{Rate: 4 * bitrate.Mbit, Buffer: 50 * time.Millisecond})
-	serve(t, w.net)
-	return w
+	cmd := undisturbed(exec.Command(binary, "lab", "--down", "20mbit", "--up", "20mbit", "--rtt", "2ms", "--qdisc", "fq_codel", "--real-time"))
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(said)
+	var all []string
+	for lines.Scan() {
+		all = append(all, lines.Text())
+		_, enter, ok := strings.Cut(lines.Text(), "lab: enter with: nsenter -t ")
+		if !ok {
+			continue
+		}
+		var rest sync.WaitGroup
+		rest.Go(func() { _, _ = io.Copy(io.Discard, said) })
+		t.Cleanup(func() {
+			_ = cmd.Process.Signal(os.Interrupt)
+			late := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+			rest.Wait()
+			_ = cmd.Wait()
+			late.Stop()
+		})
+		pid, flags, _ := strings.Cut(enter, " ")
+		if strings.HasPrefix(flags, "-U") {
+			facility.Missing(t, "netns", "entering a lab takes root")
+		}
+		return &wireRun{pid: pid, stop: make(chan struct{}), ended: make(chan struct{})}
+	}
+	_ = cmd.Wait()
+	missingLab(t, strings.Join(all, "\n"))
+	t.Fatalf("bloat lab says %q", all)
+	return nil
 }
 
-// start begins to capture and to run a command in the client's namespace.
-func (w *wireRun) start(t *testing.T, env []string, name string, args ...string) {
+// undisturbed has a command run before all that is no real-time program, where times are compared.
+func undisturbed(cmd *exec.Cmd) *exec.Cmd {
+	if path, err := exec.LookPath("chrt"); err == nil && os.Getenv(accuracyVariable) != "" {
+		cmd.Args = append([]string{"chrt", "-r", "1", cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = path
+	}
+	return cmd
+}
+
+// start begins to capture and to run a command at the client's end.
+func (w *wireRun) start(t *testing.T, env []string, args ...string) {
 	t.Helper()
 	w.view = w.capture(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	c := w.net.Client.Command(name, args...)
-	w.cmd = exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
+	w.cmd = undisturbed(exec.CommandContext(ctx, "nsenter", append([]string{"-t", w.pid, "-m", "-n", "-p"}, args...)...))
 	w.cmd.WaitDelay = time.Second
 	w.cmd.Env = append(os.Environ(), env...)
 	w.cmd.Stdout, w.cmd.Stderr = &w.out, &w.out
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	go func() { w.err = w.cmd.Wait(); close(w.ended) }()
+	t.Cleanup(func() { cancel(); <-w.ended })
 }
 
 // end waits for the command and returns what was on the wire.
 func (w *wireRun) end(t *testing.T) wireView {
 	t.Helper()
-	err := w.cmd.Wait()
+	<-w.ended
+	err := w.err
 	close(w.stop)
 	view := w.view()
 	if err != nil && w.cmd.ProcessState.ExitCode() != statusPartial {
@@ -167,48 +224,72 @@ func (w *wireRun) end(t *testing.T) wireView {
 // capture reads what passes the client's device until w.stop is closed.
 func (w *wireRun) capture(t *testing.T) func() wireView {
 	t.Helper()
-	fd := -1
-	var err error
-	w.net.Client.Inside(t, func() {
-		var dev *net.Interface
-		if dev, err = net.InterfaceByName(w.net.ClientDevice.Name); err != nil {
-			return
-		}
-		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
-			return
-		}
-		all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
-		if err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: dev.Index}); err != nil {
-			return
-		}
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) // with less, packets may be missed on a busy machine
-		if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
-			return
-		}
-		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000})
-	})
-	if err != nil {
-		facility.Missing(t, "packet-socket", err.Error())
+	type opened struct {
+		fd  int
+		err error
 	}
-	s := &sniffer{client: w.net.Client.IP, flows: map[uint16]*bulk{}, probes: map[uint16]map[byte]int{}}
+	socket := make(chan opened)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		fd, err := captureSocket(w.pid)
+		socket <- opened{fd, err}
+	}()
+	o := <-socket
+	if o.err != nil {
+		facility.Missing(t, "packet-socket", o.err.Error())
+	}
+	s := &sniffer{client: kernel.ClientIPv4, flows: map[uint16]*bulk{}, probes: map[uint16]map[byte]int{}}
+	var missed uint32
 	var reader sync.WaitGroup
 	reader.Go(func() {
-		defer unix.Close(fd)
+		defer unix.Close(o.fd)
 		b, oob := make([]byte, 128), make([]byte, 128)
 		for {
-			n, k, _, _, err := unix.Recvmsg(fd, b, oob, unix.MSG_TRUNC)
+			n, k, _, _, err := unix.Recvmsg(o.fd, b, oob, unix.MSG_TRUNC)
 			if err == nil {
 				s.packet(b[:min(n, len(b))], stampOf(oob[:k]))
 				continue
 			}
 			select {
 			case <-w.stop:
+				if c, err := unix.GetsockoptTpacketStats(o.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+					missed = c.Drops
+				}
 				return
 			default:
 			}
 		}
 	})
-	return func() wireView { reader.Wait(); return s.result() }
+	return func() wireView {
+		reader.Wait()
+		v := s.result()
+		v.missed = missed
+		return v
+	}
+}
+
+// captureSocket moves this thread into the network namespace of a process and returns a socket that receives what passes its devices.
+func captureSocket(pid string) (int, error) {
+	space, err := os.Open("/proc/" + pid + "/ns/net")
+	if err != nil {
+		return -1, err
+	}
+	defer space.Close()
+	if err := unix.Setns(int(space.Fd()), unix.CLONE_NEWNET); err != nil {
+		return -1, err
+	}
+	all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(all))
+	if err != nil {
+		return -1, err
+	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) // with less, packets may be missed on a busy machine
+	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}))
+	if err != nil {
+		unix.Close(fd)
+	}
+	return fd, err
 }
 
 // stampOf is the kernel's time stamp of a packet.
