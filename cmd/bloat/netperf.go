@@ -7,12 +7,14 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
+	wire "bufferbloat/internal/wire/netperf"
 	"bufferbloat/load"
 	"bufferbloat/load/netperf"
 	"bufferbloat/report"
@@ -24,16 +26,17 @@ func (a *app) netperfCommand() *cobra.Command {
 		Use:   "netperf [options] [-- test options]",
 		Short: "Answer to netperf's own command line, for flent and for scripts",
 		Long: `Runs one test against a netperf server as netperf would, with netperf's own options: -H HOST, -p PORT, -t TEST, -l SECONDS,
--D SECONDS, -Y LOCAL,REMOTE, -f UNITS, -P 0|1, -v 0|1|2, -Z PASSPHRASE and more, and behind "--" those of the test: -H, -L, -k KEYS,
--o KEYS, -K ALGORITHM, -e SECONDS, -m, -M, -r, -b and more. The tests are TCP_STREAM, TCP_MAERTS, TCP_RR, TCP_CRR, UDP_RR, UDP_STREAM.
+-D SECONDS, -i MOST,FEWEST -I CONFIDENCE,WIDTH, -Y LOCAL,REMOTE, -f UNITS, -P 0|1, -v 0|1|2, -Z PASSPHRASE and more, and behind "--" those of the test: -H, -L, -k KEYS,
+-o KEYS, -O KEYS, -K ALGORITHM, -e SECONDS, -m, -M, -s, -S, -r, -b and more. The tests are TCP_STREAM, TCP_MAERTS, TCP_RR, TCP_CRR, UDP_RR, UDP_STREAM.
 Under the name netperf, by a link say, the program is this command. docs/netperf.md lists the options and what differs.`,
 		DisableFlagParsing: true,
 		RunE:               func(cmd *cobra.Command, words []string) error { return a.netperf(cmd, words) },
 	}
 }
 
-// noEnd is the time that a test has which ends after its bytes or transactions; servers allow no longer one.
-const noEnd = time.Hour
+// noEnd is the time that a test has which ends after its bytes or transactions; servers allow no longer one. forEver is longer than one without an
+// end lasts.
+const noEnd, forEver = time.Hour, 10_000 * time.Hour
 
 // netperf carries out netperf's command line.
 func (a *app) netperf(cmd *cobra.Command, words []string) error {
@@ -53,9 +56,17 @@ func (a *app) netperf(cmd *cobra.Command, words []string) error {
 		return nil
 	}
 	ctx, h := cmd.Context(), host.NewKernel()
-	n := &netperfRun{netperfFlags: f, h: h, out: a.stdout, wall: a.now(), began: h.Now()}
-	if n.length == 0 {
+	n := &netperfRun{netperfFlags: f, h: h, out: a.stdout, wall: a.now(), began: h.Now(), line: strings.Join(a.argv, " ")}
+	switch {
+	case n.endless:
+		n.length = forEver
+	case n.length == 0:
 		n.length = noEnd
+	}
+	if n.pinLocal >= 0 {
+		if err := runOn(n.pinLocal); err != nil {
+			return &usageError{fmt.Errorf("netperf: -T %d: %w", n.pinLocal, err)}
+		}
 	}
 	addrs, err := n.resolve(ctx)
 	if err != nil {
@@ -64,12 +75,15 @@ func (a *app) netperf(cmd *cobra.Command, words []string) error {
 	var m netperfFigures
 	for _, addr := range addrs { // a name may have an address of a family that leads nowhere from here
 		n.client.Addr = netip.AddrPortFrom(addr, n.port)
-		if m, err = n.measure(ctx); !errors.Is(err, netperf.ErrUnreachable) {
+		if m, err = n.tests(ctx); !errors.Is(err, netperf.ErrUnreachable) {
 			break
 		}
 	}
 	if err != nil {
 		return err
+	}
+	if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) && !n.endless {
+		a.status = s.status()
 	}
 	if m.warning != "" {
 		fmt.Fprintf(a.stderr, "bloat: warning: %s\n", report.Printable(m.warning))
@@ -100,7 +114,8 @@ type netperfRun struct {
 	client *netperf.Client
 	wall   time.Time // the wall clock at began on the host's
 	began  time.Time
-	lines  int // of interim results so far
+	lines  int    // of interim results so far
+	line   string // as the user gave it
 	cpus   watch.Times
 }
 
@@ -110,7 +125,7 @@ func (n *netperfRun) resolve(ctx context.Context) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.client = &netperf.Client{Host: n.h, Server: n.host, Passphrase: n.passphrase, Ask: n.asksServer(),
+	n.client = &netperf.Client{Host: n.h, Server: n.host, Passphrase: n.passphrase, Ask: n.asksServer(), Adjust: n.adjust,
 		Socket: host.Options{SendBuffer: n.sendBuf, ReceiveBuffer: n.recvBuf}}
 	if n.source != "" {
 		if n.client.Socket.Source, err = n.local(ctx, n.source); err != nil {
@@ -147,6 +162,22 @@ func (n *netperfRun) local(ctx context.Context, name string) (netip.Addr, error)
 		return netip.Addr{}, fmt.Errorf("local address: %w", err)
 	}
 	return addrs[0], nil
+}
+
+// adjust asks a server for what only netperf's command line can ask.
+func (n *netperfRun) adjust(r *wire.Request) {
+	r.Affinity, r.Priority = int32(n.pinRemote), int32(n.remotePriority)
+	for field, value := range map[*int32]int{&r.SendBuffer: n.remoteSendBuf, &r.RecvBuffer: n.remoteRecvBuf} {
+		if value > 0 {
+			*field = int32(value)
+		}
+	}
+	if n.remoteRecv > 0 && n.test == "TCP_STREAM" {
+		r.RecvSize = int32(n.remoteRecv)
+	}
+	if n.endless {
+		r.Length = 0
+	}
 }
 
 // code returns the code point of a DS byte, 0 where none was given.
@@ -203,7 +234,7 @@ func (n *netperfRun) stream(ctx context.Context) (netperfFigures, error) {
 	}
 	m := netperfFigures{}
 	result, err := n.during(func() (load.Result, error) { return flow.Run(ctx) }, n.streamLines(flow, &m))
-	if err != nil {
+	if err != nil && !n.stands(ctx, err, result.Bytes > 0, &m) {
 		return netperfFigures{}, err
 	}
 	m.stream(n, flow, result)
@@ -278,10 +309,10 @@ func (n *netperfRun) transactions(ctx context.Context) (netperfFigures, error) {
 	}
 	var result netperf.TransactionResult
 	_, err := n.during(func() (_ load.Result, err error) { result, err = t.Run(ctx); return load.Result{}, err }, n.transactionLines(t))
-	if err != nil {
+	m := netperfFigures{}
+	if err != nil && !n.stands(ctx, err, result.Transactions > 0, &m) {
 		return netperfFigures{}, err
 	}
-	m := netperfFigures{}
 	m.transactions(n, t, result)
 	return m, nil
 }

@@ -30,11 +30,21 @@ func TestTheCommandLinesOfFlentAndTheScriptsAreRead(t *testing.T) {
 		}},
 		{"-4 -H h -t TCP_STREAM -l -1000000 -Y ef -Z phrase -- -m 1400 -M 1400", func(f *netperfFlags) {
 			f.family, f.host, f.length, f.units, f.localDS, f.remoteDS, f.passphrase, f.localSend = host.IPv4, "h", 0, 1_000_000, 0xb8, 0xb8, "phrase", 1400
+			f.remoteRecv = 1400
 		}},
 		{"-t TCP_RR -l 10k -s 2 -cC -- -r 100,200 -b 4 -D -K reno, -P ,30002", func(f *netperfFlags) {
 			f.test, f.length, f.pause, f.cpu, f.requestSize, f.responseSize, f.burst = "TCP_RR", 10_000*time.Second, 2*time.Second, true, 100, 200, 4
 			f.localCC, f.dataPort = "reno", 30002
 		}},
+		{"-i 10,3 -I 95,10 -T ,3 -y ,6 -- -S 100,200 -M 300,400 -O throughput", func(f *netperfFlags) {
+			f.fewest, f.most, f.level, f.width, f.pinRemote, f.remotePriority = 3, 10, 95, 0.1, 3, 6
+			f.remoteSendBuf, f.remoteRecvBuf, f.remoteRecv, f.localRecv, f.columns, f.keys = 100, 200, 300, 400, true, []string{"THROUGHPUT"}
+		}},
+		{"-i 3", func(f *netperfFlags) { f.fewest, f.most, f.level, f.width = 3, 3, 99, 0.05 }},
+		{"-i 8,2", func(f *netperfFlags) { f.fewest, f.most, f.level, f.width = 3, 8, 99, 0.05 }},
+		{"-I 99", func(f *netperfFlags) { f.fewest, f.most, f.level, f.width = 3, 10, 99, 0.05 }},
+		{"-T 1", func(f *netperfFlags) { f.pinLocal, f.pinRemote = 1, 1 }},
+		{"-l 0", func(f *netperfFlags) { f.length, f.endless = 0, true }},
 		{"-t omni -Y ,lowdelay -- -d recv", func(f *netperfFlags) { f.test, f.direction, f.remoteDS = "TCP_MAERTS", "recv", 0x10 }},
 		{"-t omni -- -d rr -T udp", func(f *netperfFlags) { f.test, f.direction, f.protocol = "UDP_RR", "rr", "UDP" }},
 		{"-t omni -- -d rr -c", func(f *netperfFlags) { f.test, f.direction, f.connect = "TCP_CRR", "rr", true }},
@@ -51,7 +61,8 @@ func TestCommandLinesThatCannotBe(t *testing.T) {
 	for _, line := range []string{
 		"-H", "-H -f", "-H a;b,9", "-x", "host", "-D 0", "-D nan", "-f q", "-f mm", "-f x", "-t UDP_STREAM -f x", "-l 99999999999", "-l 3G", "-p 70000", "-Y 256", "-Y nosuch", "-v x",
 		"-t omni -- -d nowhere", "-t omni -- -d recv -T udp", "-t TCP_STREAM -- -b 4", "-t UDP_STREAM -l -100", "-- -k", "-- -k ,", "-- -r 0", "-- -P 5,6",
-		"-- -b 70000", "-- -m -1", "-- -O", "-H " + strings.Repeat("x", 300),
+		"-- -b 70000", "-- -m -1", "-- -O", "-i 2", "-i 31", "-i 3,4", "-I 90", "-I 99,0", "-i 3 -l 0", "-t UDP_STREAM -l 0",
+		"-T x", "-y 6", "-y 6,6", "-p 1,2", "-N", "-b 4", "-- -C", "-- -R 0", "-- -t stream", "-H " + strings.Repeat("x", 300),
 	} {
 		if f, err := parseNetperf(strings.Fields(line)); err == nil {
 			t.Errorf("%q: no error, but %+v", line, f)
@@ -64,13 +75,15 @@ func TestCommandLinesThatCannotBe(t *testing.T) {
 
 func FuzzNetperfCommandLine(f *testing.F) {
 	f.Add("-P 0 -v 0 -D -0.20 -4 -Y 0xb8,0x20 -H server -p 12865 -t TCP_MAERTS -l 60 -F /dev/urandom -f m -- -e 2 -H server -k THROUGHPUT -K cubic")
+	f.Add("-i 5,3 -I 99,5 -l 0 -T ,1 -y ,2 -- -S 1,2 -M 3 -O all")
 	f.Add("-t omni -l -10M -- -d rr -T udp -c -r 1,2 -b 3 -o all")
 	f.Fuzz(func(t *testing.T, line string) {
 		flags, err := parseNetperf(strings.Fields(line))
 		if err != nil || flags.help || flags.version {
 			return
 		}
-		if flags.length < 0 || flags.length > 1<<31*time.Second || flags.length == 0 && flags.units == 0 || flags.host == "" || flags.host[0] == '-' ||
+		if flags.length < 0 || flags.length > 1<<31*time.Second || flags.length == 0 && flags.units == 0 != flags.endless ||
+			flags.fewest > flags.most || flags.most > 1 && (flags.level == 0 || flags.width <= 0 || flags.fewest < 3) || flags.host == "" || flags.host[0] == '-' ||
 			flags.kind() == 0 && flags.burst > 0 || flags.localDS > 255 || flags.remoteDS < -1 {
 			t.Errorf("%q is read as %+v", line, flags)
 		}

@@ -22,8 +22,12 @@ type netperfFlags struct {
 	port              uint16
 	passphrase        string
 	test              string
-	length            time.Duration // of the test; 0 where units are counted
+	length            time.Duration // of the test; 0 where units are counted, or it has no end
 	units             uint64        // bytes or transactions
+	endless           bool          // until it is interrupted
+	fewest, most      int           // tests whose mean is the figure; 1 and 1 is one test
+	level             int           // of confidence in the mean, percent
+	width             float64       // of the interval that the mean must be known to, as a share of it
 	pause             time.Duration // between the server's response and the data
 	format            byte          // of rates; 0 is the test's own
 	header            bool
@@ -41,13 +45,19 @@ type netperfFlags struct {
 	localSend         int
 	remoteSend        int
 	localRecv         int
+	remoteRecv        int
+	remoteSendBuf     int
+	remoteRecvBuf     int
+	pinLocal          int // that a program is to run on; -1 is any
+	pinRemote         int
+	remotePriority    int // of the server's packets in its host; -1 is the usual one
 	requestSize       int
 	responseSize      int
 	burst             int
 	localCC, remoteCC string
 	timeout           time.Duration
-	keys              []string // of -k and -o; nil for the table
-	csv               bool
+	keys              []string // of -k, -o and -O; nil for the table
+	csv, columns      bool
 	direction         string // of an omni test
 	protocol          string
 	connect, list     bool
@@ -63,7 +73,7 @@ const (
 // parseNetperf reads a command line. Its errors are the user's.
 func parseNetperf(words []string) (*netperfFlags, error) {
 	f := &netperfFlags{host: "localhost", port: wire.Port, test: "TCP_STREAM", length: 10 * time.Second, header: true, verbosity: 1,
-		localDS: -1, remoteDS: -1}
+		localDS: -1, remoteDS: -1, pinLocal: -1, pinRemote: -1, remotePriority: -1, fewest: 1, most: 1}
 	general, special := words, []string(nil)
 	if i := slices.Index(words, "--"); i >= 0 {
 		general, special = words[:i], words[i+1:]
@@ -119,7 +129,27 @@ func letters(words []string, known string, set func(letter byte, value string) e
 	return nil
 }
 
-var errNotHere = errors.New("this option of netperf is not to be had here")
+// Why an option of netperf can't be had: those for all tests, and those of a test.
+var (
+	netperfRefused = map[byte]string{
+		'A': "the memory that the server sends from is its own affair", 'N': "a test needs the server's word: there is none without a control connection",
+		'O': "the memory that the server sends from is its own affair", 'W': "there is one buffer, and what it holds is not read",
+		'a': "memory is aligned as the system has it", 'b': "what is sent is not held to bursts: for a given rate use the plan udp_flood, or iperf3",
+		'n': "the number of processors is known", 'o': "memory is aligned as the system has it",
+		'w': "what is sent is not held to a rate: for a given rate use the plan udp_flood, or iperf3",
+	}
+	testRefused = map[byte]string{
+		'C': "this end's connections can't be corked", 'V': "what is sent is never copied from where it lies", 'W': "there is one buffer, and what it holds is not read",
+		'p': "the ports of this end are the system's choice", 't': "the kind of socket follows from -T", 'u': "a test has no name of its own",
+	}
+)
+
+func refused(reasons map[byte]string, letter byte) error {
+	if why := reasons[letter]; why != "" {
+		return fmt.Errorf("not to be had here: %s", why)
+	}
+	return errors.New("this option of netperf is not to be had here")
+}
 
 // set takes an option for all tests.
 func (f *netperfFlags) set(letter byte, value string) (err error) {
@@ -134,13 +164,17 @@ func (f *netperfFlags) set(letter byte, value string) (err error) {
 		f.cpu = true
 	case 'D':
 		f.interim, err = interimTime(value)
-	case 'F', 'd', 'j', 'S': // a file that is not read; a debug that says nothing; times that are always kept; what changes no figure
+	case 'F', 'd', 'j', 'S': // a file that is not read; a debug that says nothing; times that are always kept; and a connection that is kept alive
 	case 'H':
 		f.host, f.family, err = hostAndFamily(value, f.family)
+	case 'I':
+		f.level, f.width, err = confidence(value)
 	case 'L':
 		f.source, f.family, err = hostAndFamily(value, f.family)
 	case 'P':
 		f.header = value != "0"
+	case 'T':
+		f.pinLocal, f.pinRemote, err = ofBothEnds(value, 1<<16)
 	case 'V':
 		f.version = true
 	case 'Y':
@@ -154,10 +188,16 @@ func (f *netperfFlags) set(letter byte, value string) (err error) {
 		f.format = value[0]
 	case 'h':
 		f.help = true
+	case 'i':
+		f.fewest, f.most, err = numberOfTests(value)
 	case 'l':
 		f.length, f.units, err = lengthOrUnits(value)
+		f.endless = err == nil && f.length == 0 && f.units == 0
 	case 'p':
-		first, _, _ := strings.Cut(value, ",")
+		first, second, both := pair(value)
+		if both && second != "" && second != "0" {
+			return errors.New("the local port of the control connection is the system's choice")
+		}
 		f.port, err = parsePort(first)
 	case 's':
 		f.pause, err = wholeSecondsText(value)
@@ -165,8 +205,13 @@ func (f *netperfFlags) set(letter byte, value string) (err error) {
 		f.test = strings.ToUpper(value)
 	case 'v':
 		f.verbosity, err = number(value, 0, 9)
+	case 'y':
+		local := 0
+		if local, f.remotePriority, err = ofBothEnds(value, 1<<16); err == nil && local >= 0 {
+			return errors.New("the priority of this end's sockets can't be set, which -Y does with the mark; \",N\" asks the server alone")
+		}
 	default:
-		return errNotHere
+		return refused(netperfRefused, letter)
 	}
 	return err
 }
@@ -179,7 +224,11 @@ func (f *netperfFlags) setSpecial(letter byte, value string) (err error) {
 		f.dataFamily = host.IPv4
 	case '6':
 		f.dataFamily = host.IPv6
-	case 'D', 'R', 'C', 'n', 'N': // without delay is how it sends; routed as well; and what changes no figure
+	case 'D', 'n', 'N': // without delay is how it sends; and whom a socket of datagrams hears is checked on both ends
+	case 'R':
+		if value == "0" {
+			return errors.New("what is sent is routed; want 1")
+		}
 	case 'H':
 		f.dataHost, f.dataFamily, err = hostAndFamily(value, f.dataFamily)
 	case 'K':
@@ -187,7 +236,8 @@ func (f *netperfFlags) setSpecial(letter byte, value string) (err error) {
 	case 'L':
 		f.dataSource, f.dataFamily, err = hostAndFamily(value, f.dataFamily)
 	case 'M':
-		if both {
+		f.remoteRecv, err = number(first, 0, math.MaxInt32)
+		if both && err == nil {
 			f.localRecv, err = number(second, 0, math.MaxInt32)
 		}
 	case 'P':
@@ -205,11 +255,13 @@ func (f *netperfFlags) setSpecial(letter byte, value string) (err error) {
 		f.direction = strings.ToLower(value)
 	case 'e':
 		f.timeout, err = wholeSecondsText(value)
-	case 'k', 'o', 'O':
-		if letter == 'O' {
-			return errNotHere
+	case 'S':
+		f.remoteSendBuf, err = number(first, 0, 1<<30)
+		if err == nil {
+			f.remoteRecvBuf, err = number(second, 0, 1<<30)
 		}
-		f.csv = letter == 'o'
+	case 'k', 'o', 'O':
+		f.csv, f.columns = letter == 'o', letter == 'O'
 		return f.selectKeys(value)
 	case 'm':
 		f.localSend, err = number(first, 0, math.MaxInt32)
@@ -227,10 +279,55 @@ func (f *netperfFlags) setSpecial(letter byte, value string) (err error) {
 			f.recvBuf, err = number(second, 0, 1<<30)
 		}
 	default:
-		return errNotHere
+		return refused(testRefused, letter)
 	}
 	return err
 }
+
+// ofBothEnds reads "local,remote", numbers below a bound; what is left out is -1.
+func ofBothEnds(value string, bound int) (local, remote int, err error) {
+	ends := [2]int{-1, -1}
+	ends1, ends2, _ := pair(value)
+	for i, text := range []string{ends1, ends2} {
+		if text != "" && err == nil {
+			ends[i], err = number(text, 0, bound-1)
+		}
+	}
+	return ends[0], ends[1], err
+}
+
+// confidence reads "level,width", both in percent.
+func confidence(value string) (level int, width float64, err error) {
+	first, second, both := strings.Cut(value, ",")
+	percent := 5.0
+	if both {
+		if percent, err = strconv.ParseFloat(second, 64); err != nil || !(percent > 0 && percent <= 100) {
+			return 0, 0, errors.New("want the width of the interval in percent behind the comma")
+		}
+	}
+	if _, ok := studentsT[first]; !ok {
+		return 0, 0, errors.New("want a confidence of 95 or 99, as in 99,5")
+	}
+	level, err = strconv.Atoi(first)
+	return level, percent / 100, err
+}
+
+// numberOfTests reads "most,fewest"; fewer than three say nothing of their spread.
+func numberOfTests(value string) (fewest, most int, err error) {
+	first, second, _ := pair(value)
+	if most, err = number(first, leastTests, mostTests); err != nil {
+		return 0, 0, err
+	}
+	if second == "" {
+		return leastTests, most, nil
+	}
+	if fewest, err = number(second, 1, most); err != nil {
+		return 0, 0, err
+	}
+	return max(fewest, leastTests), most, nil
+}
+
+const leastTests, mostTests = 3, 30
 
 // pair cuts "a,b"; a value without a comma is both.
 func pair(value string) (first, second string, both bool) {
@@ -300,7 +397,8 @@ func interimTime(value string) (time.Duration, error) {
 	return time.Duration(v * float64(time.Second)), nil
 }
 
-// lengthOrUnits reads a time in whole seconds, or with a minus sign a number of bytes or transactions, both with netperf's suffixes.
+// lengthOrUnits reads a time in whole seconds, or with a minus sign a number of bytes or transactions, both with netperf's suffixes. Both are 0
+// for a test without an end.
 func lengthOrUnits(text string) (time.Duration, uint64, error) {
 	scale := int64(1)
 	if n := len(text); n > 0 {
@@ -312,8 +410,6 @@ func lengthOrUnits(text string) (time.Duration, uint64, error) {
 	switch {
 	case err != nil || n > math.MaxInt32/scale || n < -math.MaxInt32/scale:
 		return 0, 0, errors.New("want whole seconds, or with a minus sign bytes or transactions")
-	case n == 0:
-		return 0, 0, errors.New("a test without an end is not to be had here")
 	case n < 0:
 		return 0, uint64(-n * scale), nil
 	}
@@ -371,14 +467,31 @@ func (f *netperfFlags) check() error {
 	if !slices.Contains(netperfTests, f.test) {
 		return fmt.Errorf("-t %s: want one of %s, or omni", f.test, strings.Join(netperfTests, ", "))
 	}
-	if f.units > 0 && f.test == "UDP_STREAM" {
+	if (f.units > 0 || f.endless) && f.test == "UDP_STREAM" {
 		return errors.New("-l: a stream of datagrams ends by its time")
+	}
+	if err := f.checkTests(); err != nil {
+		return err
 	}
 	if f.format == 'x' && f.kind() == 0 {
 		return fmt.Errorf("-f x: %s has no transactions; want one of k m g K M G b B", f.test)
 	}
 	if f.burst > 0 && f.kind() != netperf.TCPRR && f.kind() != netperf.UDPRR {
 		return fmt.Errorf("-b: %s has no burst", f.test)
+	}
+	return nil
+}
+
+// checkTests fills in what is left out of -i and -I.
+func (f *netperfFlags) checkTests() error {
+	if f.most > 1 && f.level == 0 {
+		f.level, f.width = 99, 0.05
+	}
+	if f.level > 0 && f.most == 1 {
+		f.fewest, f.most = leastTests, 10
+	}
+	if f.most > 1 && f.endless {
+		return errors.New("-i: a test without an end has no second")
 	}
 	return nil
 }

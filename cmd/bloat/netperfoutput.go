@@ -23,7 +23,9 @@ var netperfKeys = []string{
 	"LOCAL_SEND_THROUGHPUT", "REMOTE_RECV_THROUGHPUT",
 	"LSS_SIZE_END", "LSR_SIZE_END", "RSS_SIZE_END", "RSR_SIZE_END",
 	"LOCAL_CPU_UTIL", "REMOTE_CPU_UTIL", "REMOTE_CPU_COUNT",
-	"REQUEST_SIZE", "RESPONSE_SIZE", "BURST_SIZE", "TRANSACTION_RATE",
+	"LOCAL_BYTES_XFERD", "REMOTE_BYTES_XFERD", "LOCAL_RECV_THROUGHPUT", "SOCKET_TYPE", "COMMAND_LINE", "RESULT_BRAND",
+	"CONFIDENCE_LEVEL", "CONFIDENCE_INTERVAL", "CONFIDENCE_ITERATION", "THROUGHPUT_CONFID",
+	"REQUEST_SIZE", "RESPONSE_SIZE", "BURST_SIZE", "TRANSACTION_RATE", "RT_LATENCY",
 	"MIN_LATENCY", "MEAN_LATENCY", "P50_LATENCY", "P90_LATENCY", "P99_LATENCY", "MAX_LATENCY", "STDDEV_LATENCY",
 	"TIME_P50_LATENCY", "TIME_P90_LATENCY", "TIME_P99_LATENCY", "TIME_LOST", "TRANSACTIONS_LOST",
 }
@@ -60,12 +62,15 @@ type netperfFigures struct {
 	lost       uint64
 	unsent     uint64
 	warning    string
+	tests      int     // whose mean the rates are
+	width      float64 // of the interval that the mean lies in, as a share of it; valid where more than one test was asked for
 }
 
 // stream fills in the figures of a flow.
 func (m *netperfFigures) stream(n *netperfRun, flow *netperf.Flow, r load.Result) {
 	m.elapsed = max(0, r.Last.Sub(r.Connected)) // which says more of a short transfer than from its first acknowledgement on
-	m.protocol, m.direction, m.warning, m.response = "TCP", "Send", r.Warning, flow.Response()
+	m.protocol, m.direction, m.response = "TCP", "Send", flow.Response()
+	m.warn(r.Warning)
 	m.results, m.hasResults = flow.Results()
 	m.layout = flow.Server().Layout
 	m.cpu, m.hasCPU = n.localCPU()
@@ -95,7 +100,8 @@ func (m *netperfFigures) stream(n *netperfRun, flow *netperf.Flow, r load.Result
 // transactions fills in the figures of a test of transactions. A transaction that did not end in time counts with its time.
 func (m *netperfFigures) transactions(n *netperfRun, t *netperf.Transactions, r netperf.TransactionResult) {
 	m.elapsed = r.Last.Sub(r.First) + r.Waiting
-	m.protocol, m.direction, m.warning, m.response = "TCP", "Send|Recv", r.Warning, t.Response()
+	m.protocol, m.direction, m.response = "TCP", "Send|Recv", t.Response()
+	m.warn(r.Warning)
 	switch n.kind() {
 	case netperf.UDPRR:
 		m.protocol = "UDP"
@@ -142,6 +148,8 @@ func (n *netperfRun) text(m *netperfFigures) string {
 	switch {
 	case n.csv:
 		return n.csvText(m)
+	case n.columns:
+		return n.columnText(m)
 	case n.keys != nil:
 		var b strings.Builder
 		for _, key := range n.keys {
@@ -170,11 +178,32 @@ func (n *netperfRun) csvText(m *netperfFigures) string {
 	return line
 }
 
-// table is the output in columns.
+// columnText is the output with a column for each key.
+func (n *netperfRun) columnText(m *netperfFigures) string {
+	var head, line strings.Builder
+	for _, key := range n.keys {
+		value := n.value(m, key)
+		width := max(len(key), len(value))
+		fmt.Fprintf(&head, "%-*s ", width, key)
+		fmt.Fprintf(&line, "%-*s ", width, value)
+	}
+	if !n.header {
+		head.Reset()
+	} else {
+		head.WriteByte('\n')
+	}
+	return head.String() + line.String() + n.trailer() + "\n"
+}
+
+// table is the usual output.
 func (n *netperfRun) table(m *netperfFigures) string {
 	var b strings.Builder
 	if n.header {
-		fmt.Fprintf(&b, "%s to %s (%v) port %d\n", n.test, n.host, n.client.Addr.Addr(), n.client.Addr.Port())
+		fmt.Fprintf(&b, "%s to %s (%v) port %d", n.test, n.host, n.client.Addr.Addr(), n.client.Addr.Port())
+		if n.most > 1 {
+			fmt.Fprintf(&b, " : +/-%.3f%% @ %d%% conf.", 100*m.width/2, n.level)
+		}
+		b.WriteByte('\n')
 	}
 	local := m.info
 	if !m.hasInfo {
@@ -249,8 +278,10 @@ func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsec
 
 // value is the text of an output key; what is not known is -1, or empty where it is a name.
 func (n *netperfRun) value(m *netperfFigures, key string) string {
-	if text, ok := n.latency(m, key); ok {
-		return text
+	for _, of := range []func(*netperfFigures, string) (string, bool){n.latency, n.confidenceValue} {
+		if text, ok := of(m, key); ok {
+			return text
+		}
 	}
 	switch key {
 	case "THROUGHPUT":
@@ -267,6 +298,20 @@ func (n *netperfRun) value(m *netperfFigures, key string) string {
 			return fmt.Sprintf("%.2f", m.throughput)
 		}
 		return "-1.00"
+	case "LOCAL_RECV_THROUGHPUT":
+		if m.direction == "Receive" {
+			return fmt.Sprintf("%.2f", m.throughput)
+		}
+		return "-1.00"
+	case "SOCKET_TYPE":
+		if m.protocol == "UDP" {
+			return "Datagram"
+		}
+		return "Stream"
+	case "COMMAND_LINE":
+		return n.line
+	case "RESULT_BRAND":
+		return n.brand
 	case "ELAPSED_TIME":
 		return fmt.Sprintf("%.2f", m.elapsed.Seconds())
 	case "PROTOCOL":
@@ -299,6 +344,26 @@ func (n *netperfRun) value(m *netperfFigures, key string) string {
 		return ""
 	}
 	return fmt.Sprint(n.count(m, key))
+}
+
+// confidenceValue is the value of a key about how well the mean of several tests is known; widths are of the whole interval.
+func (n *netperfRun) confidenceValue(m *netperfFigures, key string) (string, bool) {
+	one := n.most == 1
+	switch {
+	case key == "CONFIDENCE_ITERATION":
+		return fmt.Sprint(m.tests), true
+	case key != "CONFIDENCE_LEVEL" && key != "CONFIDENCE_INTERVAL" && key != "THROUGHPUT_CONFID":
+		return "", false
+	case one && key == "CONFIDENCE_LEVEL":
+		return "-1", true
+	case one:
+		return "-1.000", true
+	case key == "CONFIDENCE_LEVEL":
+		return fmt.Sprint(n.level), true
+	case key == "CONFIDENCE_INTERVAL":
+		return fmt.Sprintf("%.3f", n.width), true
+	}
+	return fmt.Sprintf("%.3f", 100*m.width), true
 }
 
 // printableName leaves out what is no part of an algorithm's name.
@@ -352,6 +417,10 @@ func (n *netperfRun) count(m *netperfFigures, key string) int64 {
 		return int64(m.sent)
 	case "LOCAL_BYTES_RECVD":
 		return int64(m.received)
+	case "LOCAL_BYTES_XFERD":
+		return int64(m.sent + m.received)
+	case "REMOTE_BYTES_XFERD":
+		return known(m.hasResults, int64(m.results.TxBytes+m.results.RxBytes))
 	case "REMOTE_BYTES_SENT":
 		return known(m.hasResults, int64(m.results.TxBytes))
 	case "REMOTE_BYTES_RECVD":
@@ -389,7 +458,7 @@ func (n *netperfRun) latency(m *netperfFigures, key string) (string, bool) {
 		d = rtts.Min()
 	case "MAX_LATENCY":
 		d = rtts.Max()
-	case "MEAN_LATENCY":
+	case "MEAN_LATENCY", "RT_LATENCY": // where netperf divides by the rate for the second
 		d, ok = rtts.Mean()
 	case "STDDEV_LATENCY":
 		d, ok = rtts.Deviation()

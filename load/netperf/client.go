@@ -42,6 +42,8 @@ type Client struct {
 	// Ask has each test ask on its own control connection what the server is, where its options do not say. It costs a round trip, and no
 	// connection as Check does.
 	Ask bool
+	// Adjust, where it is not nil, is called with each request before it is sent: for what no option has a word for.
+	Adjust func(*wire.Request)
 }
 
 // ServerInfo is what Check learned of a server. The zero value stands for a server that was not asked.

@@ -24,6 +24,9 @@ func (c *Client) openTest(ctx context.Context, request wire.Request, server *Ser
 	if c.DataAddr.IsValid() {
 		request.ServerAddr = wire.AddrFrom(c.DataAddr)
 	}
+	if c.Adjust != nil {
+		c.Adjust(&request)
+	}
 	var record []byte
 	if c.Ask && server.Name == "" {
 		if record, err = k.ask(ctx, wire.TypeSysInfo.AppendTo(k.begin, -1), responseTimeout); err == nil {
