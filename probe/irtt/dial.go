@@ -45,6 +45,7 @@ func Dial(ctx context.Context, h host.Host, target netip.AddrPort, po probe.Opti
 	if t.s, err = t.connect(ctx); err != nil {
 		return nil, err
 	}
+	t.start(t.keep)
 	return t, nil
 }
 
@@ -55,10 +56,12 @@ func (t *Transport) connect(ctx context.Context) (*session, error) {
 		return nil, fmt.Errorf("open UDP socket to irtt server %v: %w", t.target, err)
 	}
 	s := newSession(conn, t.target, t.o.HMAC, t.asked)
+	began := t.host.Now()
 	if err := s.open(ctx, t.host, t.o); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("irtt server %v: %w", t.target, err)
 	}
+	s.took = t.host.Now().Sub(began)
 	return s, nil
 }
 

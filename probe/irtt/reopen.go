@@ -20,12 +20,17 @@ const (
 	// The pauses between two attempts to open a session start at firstPause and double up to lastPause.
 	firstPause = 250 * time.Millisecond
 	lastPause  = 10 * time.Second
+	// freshness is how old a session may become that waits for its first probe, less what opening another takes, and the first probe: servers forget
+	// one without, ours after 15 s.
+	freshness    = 10 * time.Second
+	shortestWait = time.Second
 )
 
 // reopening is what a Transport keeps for sessions after the first; all but running is under its mu.
 type reopening struct {
-	running    sync.WaitGroup     // the attempt
-	stop       context.CancelFunc // ends the attempt; nil: there is none
+	running    sync.WaitGroup     // keep or reopen
+	stop       context.CancelFunc // ends that; nil: there is none
+	begun      bool               // a probe was sent
 	failing    error              // of the last probe, if it could not be sent
 	quietSince time.Time          // when the first probe was sent since anything was heard; the zero Time: none
 	earlier    [2]uint64          // SendStamps of the sessions before this one
@@ -48,10 +53,45 @@ func (t *Transport) judge(at time.Time, err error) {
 		t.failing = err
 	}
 	if t.stop == nil && t.lost(at) != "" {
-		ctx, cancel := context.WithCancel(context.Background())
-		t.stop = cancel
-		t.running.Go(func() { t.reopen(ctx) })
+		t.start(t.reopen)
 	}
+}
+
+// start runs what opens other sessions; there is one of these at a time. t.mu is held, or nobody else has t yet.
+func (t *Transport) start(run func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.stop = cancel
+	t.running.Go(func() {
+		run(ctx)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		cancel()
+		t.stop = nil
+	})
+}
+
+// keep replaces the session by a fresh one every now and then until the first probe was sent.
+func (t *Transport) keep(ctx context.Context) {
+	for t.host.SleepUntil(ctx, t.host.Now().Add(max(freshness-2*t.session().took, shortestWait))) == nil {
+		// Where that fails the old one may still do.
+		if s, err := t.connect(ctx); err == nil && !t.refresh(ctx, s) {
+			return
+		}
+	}
+}
+
+// refresh puts s in the place of the session of the moment, or closes it where probes are being sent or ctx is done, and returns false.
+func (t *Transport) refresh(ctx context.Context, s *session) bool {
+	t.sendMu.Lock()
+	defer t.sendMu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.begun || ctx.Err() != nil || s.conn.SetReadDeadline(t.deadline) != nil {
+		_ = s.end()
+		return false
+	}
+	t.replace(s)
+	return true
 }
 
 // lost says why the session may be lost, "" where it is not. t.mu is held.
@@ -72,13 +112,9 @@ func (t *Transport) reopen(ctx context.Context) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		s, err := t.connect(ctx)
 		if err == nil && t.adopt(ctx, s) || t.host.SleepUntil(ctx, t.host.Now().Add(pause)) != nil || !t.needed() {
-			break
+			return
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.stop()
-	t.stop = nil
 }
 
 func (t *Transport) needed() bool {
@@ -107,6 +143,12 @@ func (t *Transport) adopt(ctx context.Context, s *session) bool {
 		t.why = why
 	}
 	t.from = s.conn.LocalAddr().Addr()
+	t.replace(s)
+	return true
+}
+
+// replace makes s the session and ends the one before. t.sendMu and t.mu are held.
+func (t *Transport) replace(s *session) {
 	stack, all := t.s.sendStamps()
 	t.earlier[0] += stack
 	t.earlier[1] += all
@@ -114,7 +156,6 @@ func (t *Transport) adopt(ctx context.Context, s *session) bool {
 	old := t.s
 	t.s, t.failing, t.quietSince = s, nil, time.Time{}
 	_ = old.end()
-	return true
 }
 
 // Remarks says whether another session had to be opened. Call it when the series is over.

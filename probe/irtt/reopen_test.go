@@ -1,6 +1,7 @@
 package irtt
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -216,4 +217,35 @@ func TestASilentServerIsAskedLessAndLessOften(t *testing.T) {
 			t.Errorf("%d sockets left", len(client.net.conns))
 		}
 	})
+}
+
+// A plan may begin to probe minutes after it has opened its sessions, which a server forgets meanwhile.
+func TestASessionIsFreshWhenItsFirstProbeIsSent(t *testing.T) {
+	for _, c := range []struct{ wait, delay time.Duration }{{0, pathDelay}, {9 * time.Second, pathDelay}, {14 * time.Second, pathDelay}, {10 * time.Minute, pathDelay},
+		{14 * time.Second, 3 * time.Second}, {18 * time.Second, 3 * time.Second}, {2 * time.Minute, 3 * time.Second}} {
+		t.Run(fmt.Sprint(c.wait, " ", c.delay), func(t *testing.T) {
+			inFakeTime(t, func(t *testing.T, client *fakeHost) {
+				client.net.serve(t, irtt.Options{}, 0)
+				client.net.path = func(packet) []time.Duration { return []time.Duration{c.delay} }
+				start := time.Now()
+				po := probe.Options{Interval: 100 * time.Millisecond}
+				tr, err := Dial(t.Context(), client, serverAt, po, Options{OpenWait: 10 * time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				l := lasting{samples: make([]probe.Sample, 300)}
+				l.tally, err = probe.Run(t.Context(), t.Context(), client, tr, po, client.Now().Add(c.wait), uint64(len(l.samples)), func(s probe.Sample) { l.samples[s.Seq] = s })
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.expect(t, span{len(l.samples), probe.Received})
+				if got, want := opens(client.net, start), 1+int(c.wait/(freshness-time.Second)); c.delay == pathDelay && got > want || tr.Remarks() != nil {
+					t.Errorf("%d sessions were opened, want at most %d; remarks %v", got, want, tr.Remarks())
+				}
+				if stack, all := tr.SendStamps(); stack != 0 || all != 0 {
+					t.Errorf("%d of %d sends stamped by a stack that stamps none", stack, all)
+				}
+			})
+		})
+	}
 }

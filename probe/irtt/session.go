@@ -3,6 +3,7 @@ package irtt
 import (
 	"hash"
 	"net/netip"
+	"time"
 
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/irtt"
@@ -19,7 +20,8 @@ type session struct {
 	fields  wire.Fields
 	size    int // bytes of a request, and of a reply at least
 	warning string
-	opens   [2]uint64 // what the socket's SendStamps said when it was opened
+	took    time.Duration // to open it
+	opens   [2]uint64     // what the socket's SendStamps said when it was opened
 
 	signer *wire.Authenticator // the sender's
 

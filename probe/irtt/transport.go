@@ -116,6 +116,11 @@ func (t *Transport) beginSend(seq uint64) *session {
 	if t.s.over {
 		return nil
 	}
+	if !t.begun {
+		if t.begun = true; t.stop != nil {
+			t.stop()
+		}
+	}
 	t.sending = seq
 	return t.s
 }
