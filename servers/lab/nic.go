@@ -3,6 +3,7 @@ package lab
 import (
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -33,6 +34,7 @@ type transit struct {
 	ack     uint32
 	payload int
 	isTCP   bool
+	syn     time.Duration // when the SYN left that this is, or answers
 }
 
 // flowKey names a TCP connection at one host; a host has one address per family, and so has its peer.
@@ -40,6 +42,9 @@ type flowKey struct {
 	ipv6          bool
 	local, remote uint16
 }
+
+// atPeer names the same connection at the other host.
+func (k flowKey) atPeer() flowKey { return flowKey{k.ipv6, k.remote, k.local} }
 
 // flow is what the link saw of a TCP connection, at the end of one host. It is guarded by lab.mu.
 type flow struct {
@@ -50,8 +55,12 @@ type flow struct {
 	fin        uint32 // sequence number of our FIN, valid with finished
 	finished   bool
 	maxPayload int // bytes of the largest segment sent
-	growth     *growth
-	delayed    delayedAck
+	// How often our SYN was sent after the first time, when the last one left that reached the peer, and the round trip of the one that was answered: the
+	// stack does not count those, and takes the time since the first for their round trip.
+	synsAgain          uint64
+	reached, handshake time.Duration
+	growth             *growth
+	delayed            delayedAck
 }
 
 // WritePackets implements stack.LinkEndpoint: the packets enter the link now.
@@ -99,8 +108,19 @@ func (n *nic) transit(pkt *stack.PacketBuffer) *transit {
 	if h := tcpHeader(pkt); h != nil {
 		t.isTCP, t.flags, t.ack, t.payload = true, h.Flags(), h.AckNumber(), pkt.Data().Size()
 		t.key = flowKey{pkt.NetworkProtocolNumber == header.IPv6ProtocolNumber, h.DestinationPort(), h.SourcePort()}
+		if t.flags.Contains(header.TCPFlagSyn) {
+			t.syn = n.synSent(t)
+		}
 	}
 	return t
+}
+
+// synSent returns when the SYN left that t is, which leaves now, or answers. The caller holds lab.mu.
+func (n *nic) synSent(t *transit) time.Duration {
+	if f := n.peer.flows[t.key]; f != nil && t.flags.Contains(header.TCPFlagAck) {
+		return f.reached
+	}
+	return n.lab.elapsed()
 }
 
 // recycle keeps t for another packet. The caller holds l.mu.
@@ -174,6 +194,8 @@ func (n *nic) send(pkt *stack.PacketBuffer) bool {
 		if f == nil || f.initial != seq {
 			n.forget(key)
 			n.flows[key] = &flow{initial: seq, next: seq + 1, acked: seq}
+		} else {
+			f.synsAgain++
 		}
 		return true
 	case f == nil:
@@ -207,6 +229,11 @@ func (n *nic) forget(key flowKey) {
 
 // receive notes what an incoming segment tells of its connection.
 func (n *nic) receive(t *transit) {
+	if t.flags&(header.TCPFlagSyn|header.TCPFlagAck) == header.TCPFlagSyn {
+		if f := n.peer.flows[t.key.atPeer()]; f != nil {
+			f.reached = t.syn
+		}
+	}
 	f := n.flows[t.key]
 	if f == nil {
 		return
@@ -225,6 +252,7 @@ func (n *nic) receive(t *transit) {
 		f.total += uint64(t.ack - f.acked)
 	} else {
 		f.total += uint64(t.ack - f.acked - 1) // the SYN
+		f.handshake = n.lab.elapsed() - t.syn
 	}
 	f.acked = t.ack
 }

@@ -321,6 +321,9 @@ func (h *Host) TCPInfo(conn net.Conn) (host.TCPInfo, error) {
 	defer h.lab.mu.Unlock()
 	if c.flow != nil {
 		out.BytesAcked, out.HasBytesAcked, out.SendMSS = c.flow.bytesAcked(), true, c.flow.maxPayload
+		if out.Retransmits += c.flow.synsAgain; c.flow.synsAgain > 0 && c.flow.total == 0 {
+			out.RTT = c.flow.handshake
+		}
 	}
 	return out, nil
 }
