@@ -361,6 +361,9 @@ func (r *Result) Status() int {
 	return r.verdict()
 }
 
+// partialCodes are the findings that make a result partial, although they void nothing of it.
+var partialCodes = []string{"server_unreachable", "server_slow", "probe_left_out"}
+
 func (r *Result) verdict() int {
 	var asked, got, latencies int
 	partial := r.Stopped != "" || r.Truncated
@@ -387,7 +390,7 @@ func (r *Result) verdict() int {
 		}
 	}
 	for _, f := range r.Findings {
-		partial = partial || f.Severity == bufferbloat.Voids || f.Severity == bufferbloat.Weakens && (f.Code == "server_unreachable" || f.Code == "probe_left_out")
+		partial = partial || f.Severity == bufferbloat.Voids || f.Severity == bufferbloat.Weakens && slices.Contains(partialCodes, f.Code)
 	}
 	stopped := r.Stopped != "" || r.Truncated
 	switch {

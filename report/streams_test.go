@@ -198,12 +198,14 @@ func TestAProbeThatIsNotDueInAPhaseDoesNotVoidIt(t *testing.T) {
 	}
 }
 
-func TestWhatAServerThatWasNotReachedLeavesOutMakesAResultPartial(t *testing.T) {
-	r := New(mixed(func(rec *bufferbloat.Recording) {
-		rec.Findings = append(rec.Findings, bufferbloat.Finding{Code: "server_unreachable", Severity: bufferbloat.Weakens, Text: "far.example.net can't be reached"})
-	}))
-	if got := r.Status(); got != 4 {
-		t.Errorf("status %d, want 4", got)
+func TestWhatIsWrongWithAServerMakesAResultPartial(t *testing.T) {
+	for code, want := range map[string]int{"server_unreachable": 4, "server_slow": 4, "probe_left_out": 4, "server_far": 0} {
+		r := New(mixed(func(rec *bufferbloat.Recording) {
+			rec.Findings = append(rec.Findings, bufferbloat.Finding{Code: code, Severity: bufferbloat.Weakens, Text: "far.example.net"})
+		}))
+		if got := r.Status(); got != want {
+			t.Errorf("%s: status %d, want %d", code, got, want)
+		}
 	}
 }
 
