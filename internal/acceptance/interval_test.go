@@ -18,14 +18,14 @@ const interval = 500 * time.Millisecond
 // rampIntervals are those at the beginning in which a flow may still have nothing.
 const rampIntervals = 3
 
-// intervals are the bytes of a phase's flows in each interval from the first flow's start until the first is told to stop.
+// intervals are the bytes of a phase's flows in each interval from start, when the first flow has its connection, until the first is told to stop.
 type intervals []uint64
 
 // intervalsOf adds up the readings of a phase's flows in one direction. A reading may be late and knows its own time: between two of a flow it is taken
 // to have gone on evenly.
-func intervalsOf(t *testing.T, rec *bufferbloat.Recording, name string) intervals {
+func intervalsOf(t *testing.T, rec *bufferbloat.Recording, name string) (list intervals, start time.Duration) {
 	t.Helper()
-	var start, stop time.Duration
+	var stop time.Duration
 	var flows []*bufferbloat.Flow
 	for i := range rec.Flows {
 		f := &rec.Flows[i]
@@ -43,7 +43,7 @@ func intervalsOf(t *testing.T, rec *bufferbloat.Recording, name string) interval
 	if flows == nil || stop <= start {
 		t.Fatalf("phase %q has no flows: %+v", name, rec.Phases)
 	}
-	list := make(intervals, (stop-start)/interval)
+	list = make(intervals, (stop-start)/interval)
 	for _, f := range flows {
 		had := uint64(0)
 		for i := range list {
@@ -52,7 +52,7 @@ func intervalsOf(t *testing.T, rec *bufferbloat.Recording, name string) interval
 			had = now
 		}
 	}
-	return list
+	return list, start
 }
 
 // delivered returns the bytes that a flow had delivered at a time, by its readings before and after it.
@@ -70,28 +70,50 @@ func delivered(points []bufferbloat.Point, at time.Duration) uint64 {
 	return before.Bytes + uint64(float64(after.Bytes-before.Bytes)*float64(at-before.At)/float64(after.At-before.At))
 }
 
-// check says which intervals are not as a shaped link gives them: none is empty once data flows, and none has more than the link carries in its time and what
-// may have waited behind one lost packet: the queue that the packet is sent again through, and the packets by which the loss is noticed.
-func (list intervals) check(t *testing.T, what string, payload bitrate.Bitrate, buffer time.Duration) {
+// spread is what the intervals of a direction say of its rate over time.
+type spread struct {
+	highest float64 // most in an interval, of what the link carries in that time
+	holed   int     // intervals with more than a queue's worth above that, which had waited behind holes
+}
+
+// check says which intervals are not as a shaped link gives them:
+//   - one without anything, once data flows;
+//   - more in all, since the begin, than the link can have carried by then, so that nothing is counted before it has come;
+//   - more in one than the link carries in its time and what may have waited behind one lost packet: the queue that the packet is sent again through, and
+//     the packets by which the loss is noticed. Where packets of several flows are lost at once, or one is lost twice and waits for TCP's timer, more waits: the
+//     windows of these flows. What is delivered at once then is no more than what the device had received before and the flows had not (behind).
+func (list intervals) check(t *testing.T, what string, payload bitrate.Bitrate, buffer time.Duration, behind []uint64) (s spread) {
 	t.Helper()
 	if len(list) < 2*rampIntervals {
 		t.Errorf("%s: %d intervals", what, len(list))
-		return
+		return s
 	}
+	carries := func(d time.Duration) uint64 { return uint64(float64(payload) / 8 * d.Seconds()) }
 	const noticed = 4 * 1448
-	most := noticed + uint64(float64(payload)/8*(interval+buffer).Seconds())
+	burst := noticed + carries(2*time.Millisecond) // of the shaper's bucket
 	var empty []int
+	all := uint64(0)
 	for i, n := range list {
 		if n == 0 && i >= rampIntervals {
 			empty = append(empty, i)
 		}
-		if n > most {
-			t.Errorf("%s: %d bytes in interval %d of %d, want at most %d: the link's and a queue's", what, n, i, len(list), most)
+		if all += n; all > carries(time.Duration(i+1)*interval)+burst {
+			t.Errorf("%s: %d bytes by the end of interval %d of %d, and the link carries %d until then", what, all, i, len(list), carries(time.Duration(i+1)*interval))
+		}
+		s.highest = max(s.highest, float64(n)/float64(carries(interval)))
+		if n <= carries(interval+buffer)+noticed {
+			continue
+		}
+		s.holed++
+		if n > carries(interval)+behind[i]+burst {
+			t.Errorf("%s: %d bytes in interval %d of %d, want at most %d, the link's and a queue's, or %d, the link's and what had waited behind holes", what, n, i, len(list),
+				carries(interval+buffer)+noticed, carries(interval)+behind[i])
 		}
 	}
 	if len(empty) > 0 {
 		t.Errorf("%s: %d of %d intervals of %v are empty: %v", what, len(empty), len(list), interval, empty[:min(len(empty), 20)])
 	}
+	return s
 }
 
 func TestIntervalsAreOfTheirOwnTime(t *testing.T) {
@@ -102,8 +124,8 @@ func TestIntervalsAreOfTheirOwnTime(t *testing.T) {
 		{Phase: "download", Result: bufferbloat.FlowResult{Connected: at(0.6), Stopped: at(5.5)}, Points: []bufferbloat.Point{{At: at(1.4), Bytes: 1}}},
 		{Phase: "upload", Result: bufferbloat.FlowResult{Connected: at(0.5), Stopped: at(5.6)}, Points: []bufferbloat.Point{{At: at(1.5), Bytes: 7}}},
 	}}
-	if got, want := intervalsOf(t, rec, "download"), (intervals{101, 150, 100, 50, 0}); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	if got, start := intervalsOf(t, rec, "download"); !slices.Equal(got, intervals{101, 150, 100, 50, 0}) || start != at(0.5) {
+		t.Errorf("got %v from %v", got, start)
 	}
 }
 
