@@ -56,6 +56,7 @@ func TestEveryKindOfProbeHasItsIdleAndItsLoadedTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkDrain(t, rec)
 	if len(rec.Probes) != len(rounds) {
 		t.Errorf("%d series, want %d", len(rec.Probes), len(rounds))
 	}
@@ -189,4 +190,60 @@ func (b bleached) Receive(to []byte) (host.Datagram, error) {
 	d, err := b.PacketConn.Receive(to)
 	d.DS = 0
 	return d, err
+}
+
+// checkDrain compares the length of the drain with the highest round trip of a packet in the load before it.
+func checkDrain(t *testing.T, rec *bufferbloat.Recording) {
+	t.Helper()
+	var load, drain bufferbloat.Phase
+	for _, p := range rec.Phases {
+		switch p.Kind {
+		case bufferbloat.Load:
+			load = p
+		case bufferbloat.Drain:
+			drain = p
+		}
+	}
+	highest := map[string]time.Duration{}
+	for i := range rec.Probes {
+		for s := range rec.Probes[i].All() {
+			if s.Sent >= load.Start && s.Sent+s.RTT <= load.End {
+				highest[rec.Probes[i].Kind] = max(highest[rec.Probes[i].Kind], s.RTT)
+			}
+		}
+	}
+	packet, page := max(highest["icmp"], highest["irtt"], highest["udp_rr"]), highest["page"]
+	if got, want := drain.End-drain.Start, time.Second+packet; packet == 0 || page < 2*packet || got < want || got > want+packet {
+		t.Errorf("the drain lasts %v, want a second and the %v of a packet, whatever a page takes (%v)", got, packet, page)
+	}
+}
+
+// TestNothingIsReadBeyondTheLastPhase waits for replies that never come, and reads nothing meanwhile.
+func TestNothingIsReadBeyondTheLastPhase(t *testing.T) {
+	t.Parallel()
+	plan := bufferbloat.Plan{Name: "silent", Server: bufferbloat.Server{Host: lab.Name, NetperfPort: 12865, IRTTPort: 2112},
+		Phases: []bufferbloat.PhasePlan{{Name: "idle", Kind: bufferbloat.Idle, Length: time.Second}},
+		Probes: []bufferbloat.ProbePlan{{Name: "silence", Kind: bufferbloat.ICMP, Target: "192.0.2.99", Interval: 100 * time.Millisecond}}}
+	rec, err := rig{options: bufferbloat.RunOptions{Watch: []bufferbloat.Watch{{Series: []bufferbloat.WatchSeries{{Name: "watched"}},
+		Read: func(values []float64) error { values[0] = 1; return nil }}}}}.run(t, t.Context(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := rec.Phases[0].End
+	if rec.Ended < end+time.Second {
+		t.Errorf("the run ended at %v, and nobody waited for replies", rec.Ended)
+	}
+	if at, _ := rec.Others[0].Columns(); len(at) < 10 || at[len(at)-1] > end {
+		t.Errorf("there are values at %v, and the last phase ends at %v", at, end)
+	}
+	for _, c := range rec.CPU.Samples {
+		if c.At > end {
+			t.Errorf("there is a CPU time at %v, and the last phase ends at %v", c.At, end)
+		}
+	}
+	for s := range rec.Probes[0].All() {
+		if s.Sent > end {
+			t.Errorf("a probe leaves at %v, and the last phase ends at %v", s.Sent, end)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package bufferbloat
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,18 +10,28 @@ import (
 	"bufferbloat/load"
 )
 
-// highestRTT returns the highest RTT of the probes sent at or after from.
-func (r *recorder) highestRTT(from time.Duration) (high time.Duration) {
+// highestRTT returns the highest round trip of a packet among the probes sent at or after from, which tells how deep the load's queue was. Exchanges, in which
+// what is lost is sent again, count where no series is of packets alone. What a page or a name takes is no measure of a queue.
+func (r *recorder) highestRTT(from time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var packets, exchanges time.Duration
 	for i := range r.rec.Probes {
+		high := &packets
+		switch ProbeKind(r.rec.Probes[i].Kind) {
+		case ICMP, ICMPTimestamp, IRTT, UDPRR:
+		case TCP, TCPRR, Connect:
+			high = &exchanges
+		default:
+			continue
+		}
 		for s := range r.rec.Probes[i].All() {
 			if s.Sent >= from {
-				high = max(high, s.RTT)
+				*high = max(*high, s.RTT)
 			}
 		}
 	}
-	return high
+	return cmp.Or(packets, exchanges)
 }
 
 // window is the window of a phase by the recording so far.

@@ -40,7 +40,7 @@ type Server struct {
 type PhasePlan struct {
 	Name string    `json:"name"`
 	Kind PhaseKind `json:"kind"`
-	// Length is how long it lasts; a Drain lasts longer by the highest RTT of the load before it, up to 10 s more.
+	// Length is how long it lasts; a Drain lasts longer by the highest RTT of a packet in the load before it, up to 10 s more.
 	Length time.Duration `json:"length_ns"`
 	// Skip is what statistics leave out at the beginning of a Load phase: a burst that a link permits for a while.
 	Skip  time.Duration `json:"skip_ns,omitempty"`

@@ -135,8 +135,8 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	for _, l := range r.loops {
 		probing.Go(func() { r.runLoop(ctx, sending, l) })
 	}
-	keeper.Go(func() { r.keep(keeping) })
-	keeper.Go(func() { r.watch(keeping) })
+	keeper.Go(func() { r.keep(keeping, sending) })
+	keeper.Go(func() { r.watch(sending) })
 	keeper.Go(func() { r.tell(keeping) })
 	r.phases(ctx)
 	stopSending()
@@ -194,8 +194,8 @@ func (p *ProbePlan) count() uint64 {
 	return uint64((p.Length + p.Interval - 1) / p.Interval)
 }
 
-// keep writes out each second what came in, and reads the host's CPU times.
-func (r *run) keep(ctx context.Context) {
+// keep writes out each second what came in until ctx is done, and until sending is reads the host's CPU times.
+func (r *run) keep(ctx, sending context.Context) {
 	last, err := watch.CPU()
 	why := r.o.NoCPU
 	if why == "" && err != nil {
@@ -205,7 +205,7 @@ func (r *run) keep(ctx context.Context) {
 		r.rec.put(&entry{CPU: &cpuColumns{Unavailable: why}})
 	}
 	for n := 1; r.h.SleepUntil(ctx, r.start.Add(time.Duration(n)*time.Second)) == nil; n++ {
-		if why == "" {
+		if why == "" && sending.Err() == nil {
 			if t, err := watch.CPU(); err == nil {
 				if busy, own := watch.Use(last, t); busy != nil {
 					r.rec.cpuSample(CPUSample{At: r.now(), Busy: busy, Own: own})
