@@ -15,7 +15,6 @@ import (
 
 	"bufferbloat/internal/host"
 	"bufferbloat/report"
-	"bufferbloat/servers/irtt"
 	"bufferbloat/servers/netperf"
 )
 
@@ -25,7 +24,7 @@ type serveFlags struct {
 	four, six  bool
 	passphrase string
 	netperf    uint16
-	irtt       uint16
+	irtt       irttFlags
 	data       string
 	tests      int
 	length     seconds
@@ -53,7 +52,7 @@ run where a port is given for them (docs/probes.md).`,
 	flags.BoolVarP(&f.six, "ipv6", "6", false, "IPv6 only")
 	flags.StringVarP(&f.passphrase, "passphrase", "Z", "", "passphrase that netperf clients must send")
 	flags.Uint16Var(&f.netperf, "port", 12865, "netperf control port")
-	flags.Uint16Var(&f.irtt, "irtt-port", 2112, "irtt port")
+	f.irtt.register(flags)
 	flags.StringVar(&f.data, "data-ports", "", "range of ports for netperf data, as in 30000-30100")
 	flags.IntVar(&f.tests, "max-tests", 64, "netperf tests at the same time, and as many of iperf3")
 	flags.Var(&f.length, "max-time", "longest test")
@@ -120,8 +119,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	if f.tests < 1 || f.length <= 0 {
 		return &usageError{errors.New("--max-tests and --max-time want 1 or more")}
 	}
-	if f.netperf == 0 || f.irtt == 0 {
-		return &usageError{errors.New("--port and --irtt-port want 1 to 65535")}
+	if f.netperf == 0 {
+		return &usageError{errors.New("--port wants 1 to 65535")}
 	}
 	h := host.NewKernel()
 	if len(f.bind) == 0 {
@@ -141,6 +140,10 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return &usageError{err}
 	}
+	ir, err := f.irtt.server(time.Duration(f.length), log, ready("irtt"))
+	if err != nil {
+		return &usageError{err}
+	}
 	np := netperf.Server{Options: netperf.Options{Passphrase: f.passphrase, DataPorts: netperf.PortRange{First: first, Last: last}, MaxTests: f.tests,
 		MaxLength: time.Duration(f.length), Version: a.version, Log: log, Ready: ready("netperf")}}
 	if err := f.limits.apply(&np.Options); err != nil {
@@ -156,10 +159,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		group.Go(func() error { return ip.Serve(ctx, h, at(f.iperf3.port)...) })
 	}
 	group.Go(func() error { return np.Serve(ctx, h, at(f.netperf)...) })
-	group.Go(func() error {
-		s := irtt.Server{Options: irtt.Options{MaxDuration: time.Duration(f.length), Log: log, Ready: ready("irtt")}}
-		return s.Serve(ctx, h, at(f.irtt)...)
-	})
+	group.Go(func() error { return ir.Serve(ctx, h, at(f.irtt.port)...) })
 	err = group.Wait()
 	if err == nil {
 		log("stopped")

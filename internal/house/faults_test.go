@@ -36,6 +36,24 @@ func TestTheTestsNamedInDocsFaultsExist(t *testing.T) {
 	}
 }
 
+// TestTheTestsNamedInDocsIRTTExist is the same for the table of what is tried with the stock program.
+func TestTheTestsNamedInDocsIRTTExist(t *testing.T) {
+	const root = "../.."
+	page, err := os.ReadFile(filepath.Join(root, "docs/irtt.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := regexp.MustCompile("`([./a-z0-9]+): (Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(page), -1)
+	for _, m := range tests {
+		if !isTest(t, filepath.Join(root, m[1]), m[2]) {
+			t.Errorf("%s has no test %s", m[1], m[2])
+		}
+	}
+	if len(tests) < 20 {
+		t.Errorf("only %d tests are named", len(tests))
+	}
+}
+
 // isTest reports whether a test file in dir defines the test function name.
 func isTest(t *testing.T, dir, name string) bool {
 	t.Helper()

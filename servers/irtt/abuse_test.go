@@ -21,9 +21,11 @@ func TestTheNextRealClientIsServedWithinASecond(t *testing.T) {
 	for name, datagram := range map[string]func(b *bench, n int) []byte{
 		"stray datagrams": func(*bench, int) []byte { return []byte{0} },
 		"HTTP":            func(*bench, int) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") },
-		"TLS":             func(*bench, int) []byte { return []byte("\x16\xfe\xff\x00\x00\x00\x00\x00\x00\x00\x00\x00\x28" + strings.Repeat("x", 40)) },
-		"half greetings":  func(_ *bench, n int) []byte { return hello[:n%len(hello)] },
-		"oversize ones":   func(*bench, int) []byte { return append(hello[:len(hello):len(hello)], make([]byte, 60_000)...) },
+		"TLS": func(*bench, int) []byte {
+			return []byte("\x16\xfe\xff\x00\x00\x00\x00\x00\x00\x00\x00\x00\x28" + strings.Repeat("x", 40))
+		},
+		"half greetings": func(_ *bench, n int) []byte { return hello[:n%len(hello)] },
+		"oversize ones":  func(*bench, int) []byte { return append(hello[:len(hello):len(hello)], make([]byte, 60_000)...) },
 		"absurd numbers": func(_ *bench, n int) []byte {
 			d := append([]byte(nil), hello...)
 			for i := 4; i < len(d); i++ {

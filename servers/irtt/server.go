@@ -53,6 +53,12 @@ type Options struct {
 	Ready func(at []netip.AddrPort)
 }
 
+// Check returns an error that names the field that is out of range, nil where a server can be run with o.
+func (o Options) Check() error {
+	_, err := o.withDefaults()
+	return err
+}
+
 // withDefaults returns a copy of o with its zero fields filled in, or an error that names the field that is out of range.
 func (o Options) withDefaults() (Options, error) {
 	def(&o.MaxDuration, time.Hour)
