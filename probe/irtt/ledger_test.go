@@ -145,3 +145,30 @@ func TestLedgerWithoutInformationTellsNothing(t *testing.T) {
 		}
 	}
 }
+
+// A server counts what reaches it in 32 bits, duplicates included.
+func TestTheServersCountMayWrap(t *testing.T) {
+	l := newLedger()
+	l.count = 1<<32 - 3 // of a long series whose latest reply was to request 99
+	for n := range int64(100) {
+		l.advance(n)
+		l.learn(n)
+	}
+	count, window := l.count, uint64(1<<64-1)
+	lost := []probe.Verdict(nil)
+	for n := int64(100); n < 110; n++ {
+		if window <<= 1; n == 103 {
+			continue // it does not reach the server
+		}
+		window |= 1
+		count++
+		for _, v := range l.reply(n, window, count, n) {
+			if !v.Reached {
+				lost = append(lost, v)
+			}
+		}
+	}
+	if len(lost) != 1 || lost[0].Seq != 103 || count != 6 {
+		t.Errorf("told to be missing: %v, at a count of %d; want 103 alone, at 6", lost, count)
+	}
+}

@@ -391,3 +391,39 @@ func TestAServerWithoutMarksIsNotUsedForMarkedProbes(t *testing.T) {
 		}
 	})
 }
+
+// 70000 probes, a millisecond apart, with 250 of them under way all the time, also across the number that 16 bits hold. Each thousandth is lost on its way there,
+// each thousandth on its way back, and the replies to 65535 and 65536 change places.
+func TestSeventyThousandProbesPassSixteenBits(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, client *fakeHost) {
+		client.net.serve(t, irtt.Options{MinInterval: time.Millisecond}, 0)
+		const ms = time.Millisecond
+		client.net.path = fates(func(up bool, seq int) []time.Duration {
+			switch {
+			case up && seq%1000 == 300, !up && seq%1000 == 700:
+				return lost
+			case !up && seq == 65535:
+				return []time.Duration{127 * ms}
+			}
+			return []time.Duration{125 * ms}
+		}).path
+		po := probe.Options{Interval: ms}
+		tr, err := Dial(t.Context(), client, serverAt, po, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[probe.Outcome]int{}
+		tally, err := probe.Run(t.Context(), t.Context(), client, tr, po, client.Now(), 70000, func(s probe.Sample) {
+			got[s.Outcome]++
+			if s.Outcome.HasRTT() && s.RTT != 250*ms && (s.Seq != 65535 || s.RTT != 252*ms) {
+				t.Errorf("probe %d took %v, want 250 ms", s.Seq, s.RTT)
+			}
+		})
+		if err != nil || got[probe.LostUp] != 70 || got[probe.LostDown] != 70 || got[probe.Received] != 70000-140 {
+			t.Errorf("%v, outcomes %v; want 70 lost each way", err, got)
+		}
+		if tally.Reordered != 1 || tally.Duplicates+tally.Stray+tally.Corrupt+tally.TooLate != 0 {
+			t.Errorf("tally %+v, want one reordered", tally)
+		}
+	})
+}

@@ -28,7 +28,7 @@ func stockServer(t *testing.T, address string, args ...string) netip.AddrPort {
 		facility.Missing(t, "irtt", err.Error())
 	}
 	at := freePort(t, address)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	cmd := exec.CommandContext(ctx, program, append([]string{"server", "-b", at.String()}, args...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -177,12 +177,23 @@ func TestRealServersThatDoNotServe(t *testing.T) {
 	impatient := Options{Opens: []time.Duration{0}, OpenWait: 300 * time.Millisecond}
 	keyed := impatient
 	keyed.HMAC = hmacmd5.New([]byte("wrong"))
+	restricted := func(parameter string) func(error) bool {
+		return func(err error) bool {
+			r, ok := errors.AsType[*RestrictedError](err)
+			return ok && r.Parameter == parameter
+		}
+	}
+	long := quick
+	long.Length = 500
 	for _, c := range []struct {
 		claim  string
 		server []string
 		o      Options
 		check  func(err error) bool
 	}{
+		{"no marks", []string{"--no-dscp"}, quick, restricted("DSCP")},
+		{"shorter packets", []string{"-l", "100"}, long, restricted("length")},
+		{"a session timeout that the interval is too long for", []string{"--timeout=40ms"}, quick, restricted("interval")},
 		{"a key that the client lacks", []string{"--hmac=swordfish"}, impatient, func(err error) bool { return errors.Is(err, ErrNoAnswer) }},
 		{"another key", []string{"--hmac=swordfish"}, keyed, func(err error) bool { return errors.Is(err, ErrNoAnswer) }},
 		{"a higher least interval", []string{"-i", "50ms"}, quick, func(err error) bool {
@@ -197,7 +208,7 @@ func TestRealServersThatDoNotServe(t *testing.T) {
 		t.Run(c.claim, func(t *testing.T) {
 			t.Parallel()
 			at := stockServer(t, "127.0.0.1", c.server...)
-			tr, err := Dial(t.Context(), host.NewKernel(), at, probe.Options{Interval: 20 * time.Millisecond}, c.o)
+			tr, err := Dial(t.Context(), host.NewKernel(), at, probe.Options{Interval: 20 * time.Millisecond, Socket: host.Options{DSCP: 46}}, c.o)
 			if !c.check(err) {
 				t.Errorf("%v, want another error", err)
 			}
