@@ -40,12 +40,23 @@ const fastFlow = bitrate.Gbit
 // due reports whether it is time to look.
 func (b *backlog) due(now time.Time) bool { return b.limit > 0 && now.Sub(b.at) >= backlogLook }
 
-// piece returns how much to write at once, in whole segments since it will be sent as it is, or false where that does not matter.
-func (b *backlog) piece() (int, bool) {
-	if b.limit == 0 || b.limit > smallBacklog || b.segment <= 0 {
-		return 0, false
+// piece returns how much of limit to write at once, in whole segments or as many of them as one buffer of the stack takes: what is left over
+// would go out as a packet of its own, and cost as much as 64 KiB. With apart it is to have buffers of its own.
+func (b *backlog) piece(limit int) (n int, apart bool) {
+	if b.limit == 0 || b.segment <= 0 {
+		return limit, false
 	}
-	return max(1, b.limit/4/b.segment) * b.segment, true
+	if b.limit > smallBacklog {
+		whole := buffer(b.segment)
+		return max(limit-limit%whole, min(limit, whole)), false
+	}
+	return min(limit, max(1, b.limit/4/b.segment)*b.segment), true
+}
+
+// buffer returns how many bytes of whole segments Linux's TCP puts into one buffer: they fill 64 KiB together with the room that it keeps for headers.
+func buffer(segment int) int {
+	const headers = 321
+	return max(1, (64<<10-headers)/segment) * segment
 }
 
 // adapt looks at the stack right after a write, and reports whether limit has changed.

@@ -58,21 +58,26 @@ func TestTheBacklogChangesOnceARateIsKnown(t *testing.T) {
 	}
 }
 
-func TestASmallBacklogIsFilledInWholeSegments(t *testing.T) {
+func TestWritesAreOfWholeSegments(t *testing.T) {
 	for _, c := range []struct {
-		b     backlog
-		want  int
-		apart bool
+		name        string
+		b           backlog
+		limit, want int
+		apart       bool
 	}{
-		{backlog{}, 0, false},
-		{backlog{limit: leastBacklog, segment: 1448}, 1448, true},
-		{backlog{limit: leastBacklog, segment: 8948}, 8948, true},
-		{backlog{limit: 128 << 10, segment: 1448}, 22 * 1448, true},
-		{backlog{limit: 1 << 20, segment: 1448}, 0, false},
-		{backlog{limit: leastBacklog}, 0, false},
+		{"where nothing is known", backlog{}, 100, 100, false},
+		{"nor the segment", backlog{limit: leastBacklog}, 100, 100, false},
+		{"a quarter of a small backlog", backlog{limit: leastBacklog, segment: 1448}, largest, 1448, true},
+		{"at least one segment", backlog{limit: leastBacklog, segment: 8948}, largest, 8948, true},
+		{"many of them", backlog{limit: 128 << 10, segment: 1448}, largest, 22 * 1448, true},
+		{"the rest of a limit", backlog{limit: 128 << 10, segment: 1448}, 100, 100, true},
+		{"whole buffers of a large backlog", backlog{limit: 1 << 20, segment: 1448}, largest, 4 * 45 * 1448, false},
+		{"of one segment each on loopback", backlog{limit: 1 << 20, segment: 65483}, largest, 4 * 65483, false},
+		{"the rest of a limit where it is less than one", backlog{limit: 1 << 20, segment: 1448}, 100, 100, false},
+		{"segments that are larger than a write", backlog{limit: 1 << 20, segment: 1 << 20}, largest, largest, false},
 	} {
-		if got, apart := c.b.piece(); got != c.want || apart != c.apart {
-			t.Errorf("%+v: got %d, %v; want %d, %v", c.b, got, apart, c.want, c.apart)
+		if got, apart := c.b.piece(c.limit); got != c.want || apart != c.apart {
+			t.Errorf("%s: got %d, %v; want %d, %v", c.name, got, apart, c.want, c.apart)
 		}
 	}
 }

@@ -15,6 +15,7 @@ func TestABatchIsAMillisecondOfAFastFlow(t *testing.T) {
 		{"100 Mbit/s is read as it comes", 12_500, 0, 0},
 		{"1 Gbit/s", 125_000, 0, 125_000},
 		{"a rate that has fallen", 80_000, 125_000, 80_000},
+		{"4 Gbit/s", 500_000, 125_000, 500_000},
 		{"40 Gbit/s", 5_000_000, 0, mostBatch},
 		{"a flow that has become slow", 12_500, 250_000, 0},
 	} {

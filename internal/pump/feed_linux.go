@@ -13,11 +13,15 @@ import (
 type feed struct {
 	out, in int // of the pipe
 	pending int // bytes in it
-	iov     unix.Iovec
+	pieces  [feedSize / pieceSize]unix.Iovec
 }
 
-// feedSize is the most bytes of one write by a feed, and what a pipe may hold that an ordinary user makes.
-const feedSize = 1 << 20
+const (
+	// feedSize is the most bytes of one write by a feed, and what a pipe may hold that an ordinary user makes.
+	feedSize = 1 << 20
+	// pieceSize is what the kernel takes out of a pipe for a socket at once: sixteen pages.
+	pieceSize = 64 << 10
+)
 
 // pages returns feedSize bytes as meaningless as payload's, on whole pages of their own. Where the kernel has large pages they are neighbours, and
 // a socket's buffer then takes them for one piece.
@@ -34,8 +38,9 @@ var pages = sync.OnceValues(func() ([]byte, error) {
 	return b, nil
 })
 
-// newFeed opens a feed, or returns nil where that can't be: a limit on descriptors or on the memory of pipes, or a filter of system calls.
-func newFeed() *feed {
+// newFeed opens a feed of pieces that are a whole buffer each for a connection with such segments, or returns nil where that can't be: a limit on
+// descriptors or on the memory of pipes, or a filter of system calls.
+func newFeed(segment int) *feed {
 	b, err := pages()
 	if err != nil {
 		return nil
@@ -45,7 +50,10 @@ func newFeed() *feed {
 		return nil
 	}
 	f := &feed{out: fds[0], in: fds[1]}
-	f.iov.Base = unsafe.SliceData(b)
+	for i := range f.pieces {
+		f.pieces[i].Base = &b[i*pieceSize]
+		f.pieces[i].SetLen(min(buffer(segment), pieceSize))
+	}
 	if size, err := unix.FcntlInt(uintptr(f.in), unix.F_SETPIPE_SZ, feedSize); err != nil || size < feedSize {
 		f.close()
 		return nil
@@ -63,8 +71,8 @@ func (f *feed) fill() bool {
 	if f.pending > 0 {
 		return true
 	}
-	f.iov.SetLen(feedSize)
-	n, _, errno := unix.RawSyscall6(unix.SYS_VMSPLICE, uintptr(f.in), uintptr(unsafe.Pointer(&f.iov)), 1, unix.SPLICE_F_NONBLOCK, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_VMSPLICE, uintptr(f.in), uintptr(unsafe.Pointer(&f.pieces)), uintptr(len(f.pieces)),
+		unix.SPLICE_F_NONBLOCK, 0, 0)
 	if errno != 0 || n == 0 {
 		return false
 	}
@@ -73,8 +81,8 @@ func (f *feed) fill() bool {
 }
 
 // openFeed has write give pages from now on, until closeFeed, and returns the most bytes of one write then; 0 where that can't be.
-func (s *socket) openFeed() int {
-	if s.feed = newFeed(); s.feed == nil {
+func (s *socket) openFeed(segment int) int {
+	if s.feed = newFeed(segment); s.feed == nil {
 		return 0
 	}
 	return feedSize

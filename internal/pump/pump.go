@@ -220,11 +220,7 @@ const (
 // write writes once. Where a write waits until the stack has taken all of it, its size follows the rate, so that the counter moves often.
 func (w *writer) write(limit int) (int, error) {
 	if w.p.sock != nil {
-		piece, apart := w.queue.piece()
-		if apart {
-			limit = min(limit, piece)
-		}
-		return w.p.sock.write(limit, apart)
+		return w.p.sock.write(w.queue.piece(limit))
 	}
 	start := w.p.clock.Now()
 	k, err := w.conn.Write(payload()[:min(limit, w.piece)])
@@ -247,7 +243,7 @@ func (w *writer) look(now time.Time) {
 	}
 	if !w.fed && w.p.most == largest && w.queue.rate >= fastFlow {
 		w.fed = true
-		w.p.most = max(w.p.most, w.p.sock.openFeed())
+		w.p.most = max(w.p.most, w.p.sock.openFeed(w.queue.segment))
 	}
 }
 
