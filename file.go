@@ -199,7 +199,7 @@ func (r *Recording) apply(e *entry) error {
 		}
 		r.Probes = append(r.Probes, *e.Series)
 		if r.packing {
-			r.Probes[len(r.Probes)-1].packed = &packedSamples{}
+			r.Probes[len(r.Probes)-1].packed = &packedSamples{shelf: r.shelf}
 		}
 	case e.Samples != nil:
 		return r.applySamples(e.Samples)
@@ -218,7 +218,7 @@ func (r *Recording) apply(e *entry) error {
 		}
 		r.Flows = append(r.Flows, *e.Flow)
 		if r.packing {
-			r.Flows[len(r.Flows)-1].packed = &packedPoints{}
+			r.Flows[len(r.Flows)-1].packed = &packedPoints{times: times{blocks: blocks{shelf: r.shelf}}}
 		}
 	case e.Points != nil:
 		return r.applyPoints(e.Points)
@@ -353,7 +353,7 @@ func (r *Recording) applyQuantity(q Quantity) error {
 	}
 	if r.packing {
 		at, values := q.At, q.Values
-		q.At, q.Values, q.packed = nil, nil, &packedValues{}
+		q.At, q.Values, q.packed = nil, nil, &packedValues{shelf: r.shelf}
 		if n := len(r.Others); n > 0 {
 			q.packed.before = r.Others[n-1].packed
 		}

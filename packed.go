@@ -73,6 +73,7 @@ func (q *Quantity) Columns() (at []time.Duration, values []float64) {
 // packedSamples holds samples in runs whose sequence numbers ascend: a sample goes to the first run that it can continue, so that the replies are in one
 // and what is given up for lost long after them in another. Reading merges the runs. No sample is moved once it is packed.
 type packedSamples struct {
+	shelf *shelf
 	runs  []*sampleRun
 	n     int
 	mixed bool           // the last run does not ascend
@@ -91,7 +92,7 @@ func (p *packedSamples) add(s *probe.Sample) {
 		}
 	}
 	if len(p.runs) < mostRuns {
-		p.runs = append(p.runs, &sampleRun{})
+		p.runs = append(p.runs, &sampleRun{blocks: blocks{shelf: p.shelf}})
 	} else {
 		p.mixed = true
 	}
@@ -106,7 +107,7 @@ func (p *packedSamples) finish() {
 	}
 	all := slices.AppendSeq(make([]probe.Sample, 0, p.n), p.all)
 	slices.SortStableFunc(all, bySeq)
-	*p = packedSamples{}
+	*p = packedSamples{shelf: p.shelf}
 	for i := range all {
 		p.add(&all[i])
 	}

@@ -39,21 +39,23 @@ func TestPackedSamplesAreTheSamplesInOrder(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, c := range []struct{ n, disorder int }{{0, 0}, {1, 0}, {100, 5}, {30_000, 0}, {30_000, 3}, {30_000, 100}, {30_000, 29_999}} {
 		samples := randomSamples(rnd, c.n, c.disorder)
-		var p packedSamples
-		for i := range samples {
-			p.add(&samples[i])
-		}
-		p.finish()
 		want := slices.SortedStableFunc(slices.Values(samples), bySeq)
-		if got := slices.Collect(p.all); !slices.Equal(got, want) {
-			t.Errorf("%d samples, up to %d places out of order: they come back as %d others", c.n, c.disorder, len(got))
-		}
-		size := 0
-		for _, r := range p.runs {
-			size += r.size()
-		}
-		if c.n > 1000 && c.disorder == 0 && size > 10*c.n {
-			t.Errorf("%d bytes for %d samples", size, c.n)
+		for name, shelf := range shelves() {
+			p := packedSamples{shelf: shelf}
+			for i := range samples {
+				p.add(&samples[i])
+			}
+			p.finish()
+			if got := slices.Collect(p.all); !slices.Equal(got, want) {
+				t.Errorf("%s: %d samples, up to %d places out of order: they come back as %d others", name, c.n, c.disorder, len(got))
+			}
+			size := 0
+			for _, r := range p.runs {
+				size += r.size()
+			}
+			if c.n > 1000 && c.disorder == 0 && size > 10*c.n {
+				t.Errorf("%d bytes for %d samples", size, c.n)
+			}
 		}
 	}
 }

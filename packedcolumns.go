@@ -69,6 +69,7 @@ func (k *packedPoints) all() []Point {
 // packedValues holds what a quantity was and when. Quantities that are read together have the same times: those that were declared one after the other share
 // them as long as they are the same.
 type packedValues struct {
+	shelf  *shelf
 	before *packedValues // of the quantity that was declared before this one, nil for none
 	times  *times        // nil while there are none
 	own    bool          // nobody else adds to times
@@ -87,6 +88,7 @@ func (k *packedValues) addAll(at []time.Duration, values []float64) {
 
 func (k *packedValues) add(at time.Duration, value float64) {
 	if k.times == nil {
+		k.values.shelf = k.shelf
 		k.begin()
 	}
 	if !k.own && (!k.at.more() || k.at.next() != at) {
@@ -102,7 +104,7 @@ func (k *packedValues) add(at time.Duration, value float64) {
 // begin takes the times of the quantity before, as long as no other come.
 func (k *packedValues) begin() {
 	if k.before == nil || k.before.times == nil {
-		k.times, k.own = &times{}, true
+		k.times, k.own = &times{blocks: blocks{shelf: k.shelf}}, true
 		return
 	}
 	k.times = k.before.times
@@ -111,7 +113,7 @@ func (k *packedValues) begin() {
 
 // part gives the quantity times of its own, with what it shared so far.
 func (k *packedValues) part() {
-	own := &times{}
+	own := &times{blocks: blocks{shelf: k.shelf}}
 	shared := timesReader{cursor: cursor{from: &k.times.blocks}}
 	for range k.n {
 		shared.more()

@@ -2,6 +2,7 @@ package bufferbloat
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -32,12 +33,63 @@ func TestEachValueComesBackToTheBit(t *testing.T) {
 			want = append(want, float64(rnd.Int64N(1e12)-5e11))
 		}
 	}
-	var k packedValues
-	for i, v := range want {
-		k.add(time.Duration(i), v)
+	for name, shelf := range shelves() {
+		first := packedValues{shelf: shelf}
+		second := packedValues{shelf: shelf, before: &first}
+		for i, v := range want {
+			first.add(time.Duration(i*i), v)
+			if i%100 == 0 { // the second comes a while after the first, as quantities do
+				for j := second.n; j < i; j++ {
+					second.add(time.Duration(j*j), want[j])
+				}
+			}
+		}
+		if second.own {
+			t.Errorf("%s: the second has times of its own", name)
+		}
+		for _, k := range []*packedValues{&first, &second} {
+			at, got := k.all()
+			if !slices.EqualFunc(got, want[:k.n], sameBits) {
+				t.Errorf("%s: %d values come back as others", name, k.n)
+			}
+			for i := range at {
+				if at[i] != time.Duration(i*i) {
+					t.Fatalf("%s: time %d of %d is %d", name, i, len(at), at[i])
+				}
+			}
+		}
 	}
-	if _, got := k.all(); !slices.EqualFunc(got, want, sameBits) {
-		t.Errorf("%d values come back as others", len(want))
+}
+
+// memoryFile is a Scratch that has room for so many bytes.
+type memoryFile struct {
+	b    []byte
+	room int
+}
+
+func (f *memoryFile) WriteAt(b []byte, at int64) (int, error) {
+	if int(at)+len(b) > f.room {
+		return 0, errors.New("no space left")
+	}
+	if int(at) != len(f.b) {
+		return 0, errors.New("a gap")
+	}
+	f.b = append(f.b, b...)
+	return len(b), nil
+}
+
+func (f *memoryFile) ReadAt(b []byte, at int64) (int, error) {
+	return copy(b, f.b[at:]), nil
+}
+
+// shelves are the ways in which a recording may be held.
+func shelves() map[string]*shelf {
+	return map[string]*shelf{
+		"in memory":              nil,
+		"all in a file":          {file: &memoryFile{room: 1 << 30}},
+		"in a file from 100 kB":  {file: &memoryFile{room: 1 << 30}, most: 100_000},
+		"a file that fills":      {file: &memoryFile{room: 50_000}},
+		"a file that takes none": {file: &memoryFile{}},
 	}
 }
 

@@ -32,7 +32,8 @@ type Recording struct {
 	// Stopped is why the run ended before its plan did, "" where it did not: "interrupted", "terminated".
 	Stopped string
 
-	packing bool // what grows with the run's length is packed as it comes
+	packing bool   // what grows with the run's length is packed as it comes
+	shelf   *shelf // where of what is packed goes what is too much for memory; nil for nowhere
 	// Where flow and other look first, since entries of many come in turn; 0 in a recording that is finished.
 	nextFlow, nextOther int
 }

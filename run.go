@@ -13,6 +13,12 @@ import (
 	"bufferbloat/watch"
 )
 
+// Scratch is a file of a program's own: what was written is read back.
+type Scratch interface {
+	io.ReaderAt
+	io.WriterAt
+}
+
 // RunOptions are what a run needs beside its plan.
 type RunOptions struct {
 	Host       host.Host         // nil is the kernel's network stack and clock
@@ -27,6 +33,9 @@ type RunOptions struct {
 	LabCounts  func() *LabCounts // what Lab has counted, asked once when flows and probes have ended; nil, or a nil result, for nothing
 	Doubts     func() []Finding  // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
 	Watch      []Watch           // what is read beside flows and probes
+	// Scratch takes what a Packed recording has beyond some 8 MB, so that a run of hours takes no more memory than that; nil where all is to stay in memory, and
+	// what can't be written does. It must last as long as the Recording, which panics where it can't read back what it wrote.
+	Scratch Scratch
 	// Reached is called once, with all servers as the run found them, before anything but the look at them is sent; nil for none.
 	Reached func([]Path)
 	// Progress is called when a phase begins and ends and each ProgressEvery (0 is each second), Event with all that happens, these included. Both are
@@ -108,7 +117,9 @@ func (r *run) measure(ctx context.Context, probes []openProbe) (*Recording, erro
 	r.watchHost()
 	r.start = r.h.Now()
 	r.rec = newRecorder(r.start, r.o.File)
-	r.rec.rec.packing = r.o.Packed
+	if r.rec.rec.packing = r.o.Packed; r.o.Packed && r.o.Scratch != nil {
+		r.rec.rec.shelf = &shelf{file: r.o.Scratch, most: mostHeld}
+	}
 	r.follow = follow{progress: r.o.Progress, event: r.o.Event, now: r.now, plan: &r.plan}
 	started := r.o.Started
 	if started.IsZero() {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"time"
 
 	"bufferbloat"
@@ -53,25 +54,39 @@ func newSeries(p *bufferbloat.ProbeSeries, room *room) Series {
 	s := Series{Name: p.Name, Kind: p.Kind, Target: p.Target, Address: p.Address, Interval: p.Interval, DSCP: p.DSCP, Primary: p.Primary,
 		Reason: p.Reason, Error: p.Error, Tally: p.Tally, ECN: p.ECN, Size: p.Size, Hop: p.Hop, Voice: p.Voice, Marks: newMarks(&p.Tally), Stamps: newStamps(p)}
 	s.Uncounted = p.NoLoss != ""
-	late := room.take(p.Len())
 	for sample := range p.All() {
 		o := outcome(&sample)
 		s.Count.add(o)
 		if o.HasRTT() {
 			s.Resolution = max(s.Resolution, resolution(sample.Stamp))
 		}
-		if o != probe.Unsent {
-			late = append(late, max(0, sample.Lateness()))
-		}
 	}
-	if d := stat.Sort(late, late).Summarize(0); d.OK() && !p.Unscheduled {
-		s.LatenessP99, s.LatenessMax, s.HasLateness = d.P99, d.Max, true
+	p99, most, n := lateness(p, room)
+	if n > 0 && !p.Unscheduled {
+		s.LatenessP99, s.LatenessMax, s.HasLateness = p99, most, true
 		s.Void = s.Interval > 0 && s.LatenessP99 > s.Interval
 	}
 	// Those that were more than an interval late were not sent, and are in no quantile.
-	due := uint64(len(late)) + p.Tally.SenderLate
+	due := uint64(n) + p.Tally.SenderLate
 	s.Void = s.Void || p.Tally.SenderLate >= fewUnsent && p.Tally.SenderLate*100 > due
 	return s
+}
+
+// lateness returns what 99% of the probes that were sent were late at most, what the latest was, and how many there were.
+func lateness(p *bufferbloat.ProbeSeries, room *room) (p99, most time.Duration, n int) {
+	all := func(yield func(time.Duration) bool) {
+		for sample := range p.All() {
+			if outcome(&sample) != probe.Unsent && !yield(max(0, sample.Lateness())) {
+				return
+			}
+		}
+	}
+	if p.Len() > long {
+		return stat.QuantileInPasses(all, 0.99)
+	}
+	late := slices.AppendSeq(room.take(p.Len()), all)
+	d := stat.Sort(late, late).Summarize(0)
+	return d.P99, d.Max, len(late)
 }
 
 // series returns the series of that name.

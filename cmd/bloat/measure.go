@@ -14,6 +14,7 @@ import (
 
 	"bufferbloat"
 	"bufferbloat/internal/host"
+	"bufferbloat/internal/thrift"
 	"bufferbloat/protocols"
 	"bufferbloat/report"
 	"bufferbloat/report/grade"
@@ -148,11 +149,11 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 		return err
 	}
 	o := bufferbloat.RunOptions{Version: a.version, Started: a.now(), Passphrase: f.passphrase, Packed: true}
-	speak := protocols.Options{AnyCertificate: f.insecure}
-	if speak.Login, err = f.iperf3.login(f.passphrase); err != nil {
-		return &usageError{err}
-	}
-	if speak.Roots, err = readRoots(f.ca); err != nil {
+	scratch := &thrift.Scratch{}
+	defer scratch.Close()
+	o.Scratch = scratch
+	speak, err := f.speaks()
+	if err != nil {
 		return &usageError{err}
 	}
 	o.Kinds = protocols.All(speak)
@@ -216,6 +217,15 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 		return err
 	}
 	return a.compared(result.Improved, f.format)
+}
+
+// speaks is how servers are spoken to.
+func (f *measureFlags) speaks() (o protocols.Options, err error) {
+	o.AnyCertificate = f.insecure
+	if o.Login, err = f.iperf3.login(f.passphrase); err == nil {
+		o.Roots, err = readRoots(f.ca)
+	}
+	return o, err
 }
 
 // spoken is what the server of a plan has to speak.
