@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"bufferbloat"
-	"bufferbloat/internal/thrift"
 	"bufferbloat/report"
 )
 
@@ -100,7 +99,6 @@ func (a *app) measure(ctx context.Context, m *measure, plan bufferbloat.Plan, no
 	if a.dots {
 		o.Progress = func(bufferbloat.Progress) { dotted = true; fmt.Fprint(a.stderr, ".") }
 	}
-	thrift.ForgetCode()
 	rec, err := bufferbloat.Run(ctx, plan, o)
 	if dotted {
 		fmt.Fprintln(a.stderr)
