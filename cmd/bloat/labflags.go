@@ -131,11 +131,16 @@ func (f *labFlags) config() (lab.Config, error) {
 		}
 		c = p.Config
 	}
-	if f.down <= 0 || f.up <= 0 {
-		return c, errors.New("--down and --up want a rate above 0, as in 20Mbit")
+	for _, r := range []struct {
+		flag string
+		rate bitrate.Bitrate
+	}{{"--down", f.down}, {"--up", f.up}} {
+		if r.rate < link.MinRate || r.rate > link.MaxRate {
+			return c, fmt.Errorf("%s %v: want %v to %v, as in 20Mbit", r.flag, r.rate, link.MinRate, link.MaxRate)
+		}
 	}
-	if f.rtt < 0 {
-		return c, errors.New("--rtt wants 0 or more")
+	if f.rtt < 0 || f.rtt > link.MaxDelay {
+		return c, fmt.Errorf("--rtt %v: want 0 to %v", f.rtt, link.MaxDelay)
 	}
 	if f.preset == "" || given("down") {
 		c.Down = f.down
@@ -223,7 +228,7 @@ func (f *labFlags) frame(c *lab.Config) error {
 	return eachWay("device", f.device, "/", func(text string, down bool) error {
 		var d depth
 		if err := d.Set(text); err != nil || d.bytes == 0 {
-			return fmt.Errorf("%q: want bytes, as in 3000b or 64k", text)
+			return fmt.Errorf("%q: want 1 to %d bytes, as in 3000b or 64k", text, link.MaxDevice)
 		}
 		*pick(down, &c.DeviceDown, &c.DeviceUp) = d.bytes
 		return nil
@@ -303,8 +308,8 @@ func parseJitter(text string) (link.Jitter, error) {
 	spread, rest, _ := strings.Cut(text, ",")
 	var j link.Jitter
 	var err error
-	if j.Spread, err = time.ParseDuration(strings.TrimSpace(spread)); err != nil || j.Spread < 0 {
-		return j, fmt.Errorf("%q: want a time, as in 5ms", spread)
+	if j.Spread, err = time.ParseDuration(strings.TrimSpace(spread)); err != nil || j.Spread < 0 || j.Spread > link.MaxDelay {
+		return j, fmt.Errorf("%q: want a time from 0 to %v, as in 5ms", spread, link.MaxDelay)
 	}
 	for _, word := range strings.FieldsFunc(rest, func(r rune) bool { return r == ',' || r == ' ' }) {
 		switch word {
@@ -326,8 +331,8 @@ func parseJitter(text string) (link.Jitter, error) {
 func parseReorder(text string) (r link.Reorder, err error) {
 	share, distance, ok := strings.Cut(text, ",")
 	if r.Share, err = parseShare(share); err == nil && ok {
-		if r.Distance, err = strconv.Atoi(strings.TrimSpace(distance)); err != nil || r.Distance < 1 {
-			return r, fmt.Errorf("%q: want a number of packets", distance)
+		if r.Distance, err = strconv.Atoi(strings.TrimSpace(distance)); err != nil || r.Distance < 1 || r.Distance > link.MaxDistance {
+			return r, fmt.Errorf("%q: want 1 to %d packets", distance, link.MaxDistance)
 		}
 	}
 	return r, err

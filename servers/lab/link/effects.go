@@ -60,9 +60,9 @@ const (
 	Exponential                     // of mean Spread, cut at ten times that
 )
 
-// maxDistance bounds how far a packet is overtaken.
+// MaxDistance bounds how far a packet is overtaken.
 const (
-	maxDistance   = 100
+	MaxDistance   = 100
 	defaultWait   = 50 * time.Millisecond
 	maxReordering = 0.5
 )
@@ -89,8 +89,8 @@ func (e Effects) check() (Effects, error) {
 	switch {
 	case e.Loss.GoodToBad > 0 && e.Loss.BadToGood == 0:
 		return e, fmt.Errorf("link loss in bursts that never end: want a chance above 0 that one ends")
-	case e.Reorder.Distance < 1 || e.Reorder.Distance > maxDistance:
-		return e, fmt.Errorf("link reordering by %d packets: want 1 to %d", e.Reorder.Distance, maxDistance)
+	case e.Reorder.Distance < 1 || e.Reorder.Distance > MaxDistance:
+		return e, fmt.Errorf("link reordering by %d packets: want 1 to %d", e.Reorder.Distance, MaxDistance)
 	case e.Reorder.Wait < 0 || e.Reorder.Wait > MaxDelay:
 		return e, fmt.Errorf("link reordering that waits %v: want up to %v", e.Reorder.Wait, MaxDelay)
 	case e.Jitter.Spread < 0 || e.Jitter.Spread > MaxDelay:

@@ -110,7 +110,7 @@ func reordered(got []arrival) (n, longest int) {
 			continue
 		}
 		n++
-		for j := max(0, i-10*maxDistance); j < i; j++ { // far enough back for all that is tested here
+		for j := max(0, i-10*MaxDistance); j < i; j++ { // far enough back for all that is tested here
 			if got[j].p.Handle.(int) > s {
 				longest = max(longest, i-j)
 				break
