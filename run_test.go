@@ -512,23 +512,28 @@ func TestICMPThatIsAskedForAndNotPermittedIsAnError(t *testing.T) {
 
 func TestRoundTripsOfSecondsAreMeasured(t *testing.T) {
 	slow(t)
-	r := rig{link: lab.Config{Down: 2 * bitrate.Mbit, Up: 2 * bitrate.Mbit, RTT: 5200 * time.Millisecond}}
-	rec, err := r.run(t, t.Context(), plan(func(o *bufferbloat.SpeedtestOptions) {
-		o.Idle, o.Length, o.Streams = 3*time.Second, 20*time.Second, 2
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range rec.Probes {
-		for _, p := range s.Samples {
-			if p.Outcome != probe.Received || p.RTT < 5200*time.Millisecond {
-				t.Fatalf("%s: %+v, want all received, after 5.2 s and more", s.Name, p)
+	for _, protocol := range []bufferbloat.Protocol{bufferbloat.Netperf, bufferbloat.IPerf3, bufferbloat.HTTP} {
+		r := rig{link: lab.Config{Down: 2 * bitrate.Mbit, Up: 2 * bitrate.Mbit, RTT: 5200 * time.Millisecond}, iperf3: protocol == bufferbloat.IPerf3,
+			apps: protocol == bufferbloat.HTTP}
+		p := plan(func(o *bufferbloat.SpeedtestOptions) { o.Idle, o.Length, o.Streams = 3*time.Second, 20*time.Second, 2 })
+		p.Server.IPerf3Port = 5201
+		p.Speak(protocol)
+		rec, err := r.run(t, t.Context(), p)
+		if err != nil {
+			t.Errorf("%s: %v", protocol, err)
+			continue
+		}
+		for _, s := range rec.Probes {
+			for _, p := range s.Samples {
+				if p.Outcome != probe.Received || p.RTT < 5200*time.Millisecond {
+					t.Fatalf("%s, %s: %+v, want all received, after 5.2 s and more", protocol, s.Name, p)
+				}
 			}
 		}
-	}
-	for _, f := range rec.Flows {
-		if f.Error != "" || !f.Result.Flowed {
-			t.Errorf("%s: %q, flowed %v", f.Name, f.Error, f.Result.Flowed)
+		for _, f := range rec.Flows {
+			if f.Error != "" || !f.Result.Flowed {
+				t.Errorf("%s, %s: %q, flowed %v", protocol, f.Name, f.Error, f.Result.Flowed)
+			}
 		}
 	}
 }

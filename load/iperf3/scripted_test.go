@@ -3,6 +3,7 @@ package iperf3
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -298,6 +299,22 @@ func TestAServersCountThatCannotBeIsNotUsed(t *testing.T) {
 	}, func(ctx context.Context, c *Client) {
 		r, err := one(c, load.Upload).Run(ctx)
 		if err != nil || r.CountedBy != load.CountedByAcks || r.Bytes > 1e6 || !strings.Contains(r.Warning, "not used") {
+			t.Errorf("got %+v, %v", r, err)
+		}
+	})
+}
+
+func TestResultsThatAreTooLongLeaveOurOwnHalf(t *testing.T) {
+	against(t, nil, func(s *script) {
+		s.upload()
+		s.state(wire.ExchangeResults)
+		if _, err := wire.ReadMessage(s.ctl, wire.MaxResults); err == nil {
+			s.send(binary.BigEndian.AppendUint32(nil, wire.MaxResults+1)...)
+			s.send(bytes.Repeat([]byte(" "), 100_000)...)
+		}
+	}, func(ctx context.Context, c *Client) {
+		r, err := one(c, load.Upload).Run(ctx)
+		if err != nil || r.CountedBy != load.CountedByAcks || r.Bytes < 400_000 || !strings.Contains(r.Warning, "no results") || !strings.Contains(r.Warning, "16777216") {
 			t.Errorf("got %+v, %v", r, err)
 		}
 	})
