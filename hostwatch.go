@@ -105,7 +105,7 @@ type deviceWatch struct {
 	queues []qdisc.Queue // as they were at the start
 	limits int           // byte queue limits
 	radio  bool
-	alone  bool // all servers are behind this device
+	alone  bool // all servers are behind this device, and nothing leaves by another
 }
 
 func newDeviceWatch(r *run) (*deviceWatch, error) {
@@ -114,7 +114,7 @@ func newDeviceWatch(r *run) (*deviceWatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.alone = alone
+	d.alone = alone && !r.plan.forks()
 	if d.link, err = device.ReadLink(index); err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func newDeviceWatch(r *run) (*deviceWatch, error) {
 
 // egress returns the device that leads to the first of the peers that has an address and a device, and whether it leads to all others that
 // have an address. An error is why none has.
-func egress(peers []*peer, of func(netip.Addr) (int, error)) (index int, alone bool, err error) {
+func egress(peers []*peer, of func(to, from netip.Addr, through string) (int, error)) (index int, alone bool, err error) {
 	err = errors.New("no server can be reached")
 	found := false
 	alone = true
@@ -138,7 +138,7 @@ func egress(peers []*peer, of func(netip.Addr) (int, error)) (index int, alone b
 		if !p.addr.IsValid() {
 			continue // it has no flow and no probe either
 		}
-		at, failed := of(p.addr)
+		at, failed := of(p.addr, p.server.Source, p.server.Interface)
 		switch {
 		case failed != nil && !found:
 			alone, err = false, failed
@@ -152,6 +152,13 @@ func egress(peers []*peer, of func(netip.Addr) (int, error)) (index int, alone b
 		return 0, false, err
 	}
 	return index, alone, nil
+}
+
+// forks reports whether a flow or a probe leaves this host by a way of its own.
+func (p *Plan) forks() bool {
+	return slices.ContainsFunc(p.Phases, func(ph PhasePlan) bool {
+		return slices.ContainsFunc(ph.Flows, func(f FlowPlan) bool { return f.Source.IsValid() || f.Interface != "" })
+	}) || slices.ContainsFunc(p.Probes, func(pr ProbePlan) bool { return pr.Source.IsValid() || pr.Interface != "" })
 }
 
 // describe is the device as the recording keeps it.

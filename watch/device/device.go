@@ -96,9 +96,17 @@ func ReadLink(index int) (Link, error) {
 	return l, nil
 }
 
-// Egress returns the index of the device that packets to an address leave through, by the routes of the calling thread's network namespace.
-func Egress(to netip.Addr) (int, error) {
-	index, err := egress(to.Unmap().WithZone(""))
+// Egress returns the index of the device that packets to an address leave through, by the routes and rules of the calling thread's network namespace. They
+// leave from an address, which rules may look at, or the zero Addr; and through the device of a name, or "" where the routes choose.
+func Egress(to, from netip.Addr, through string) (int, error) {
+	if through != "" {
+		d, err := net.InterfaceByName(through)
+		if err != nil {
+			return 0, fmt.Errorf("device %q: %w", through, err)
+		}
+		return d.Index, nil
+	}
+	index, err := egress(to.Unmap().WithZone(""), from.Unmap().WithZone(""))
 	if err != nil {
 		return 0, fmt.Errorf("the route to %v: %w", to, err)
 	}

@@ -40,7 +40,7 @@ func readLink(index int) (Link, error) {
 	return *found, nil
 }
 
-func egress(to netip.Addr) (int, error) {
+func egress(to, from netip.Addr) (int, error) {
 	family, value := byte(unix.AF_INET), to.AsSlice()
 	if to.Is6() {
 		family = unix.AF_INET6
@@ -48,6 +48,11 @@ func egress(to netip.Addr) (int, error) {
 	body := make([]byte, unix.SizeofRtMsg)
 	body[0], body[1] = family, byte(8*len(value))
 	body = rtnl.AppendAttr(body, unix.RTA_DST, value)
+	if from.IsValid() {
+		source := from.AsSlice()
+		body[2] = byte(8 * len(source))
+		body = rtnl.AppendAttr(body, unix.RTA_SRC, source)
+	}
 	index := 0
 	err := rtnl.Ask(unix.RTM_GETROUTE, false, body, func(m rtnl.Message) error {
 		if m.Type != unix.RTM_NEWROUTE || len(m.Body) < unix.SizeofRtMsg {

@@ -10,6 +10,35 @@ import (
 	"bufferbloat/internal/testnet"
 )
 
+func TestTheDeviceIsThatOfTheSourceAddressOrTheOneThatIsNamed(t *testing.T) {
+	n := testnet.New(t)
+	const source = "203.0.113.7"
+	for _, args := range [][]string{
+		{"link", "add", "wan0", "type", "veth", "peer", "name", "wan1"}, {"address", "add", source + "/24", "dev", "wan0"}, {"link", "set", "wan0", "up"},
+		{"link", "set", "wan1", "up"}, {"rule", "add", "from", source, "lookup", "100"}, {"route", "add", "default", "dev", "wan0", "table", "100"},
+	} {
+		if out, err := n.Client.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v: %s", args, err, out)
+		}
+	}
+	n.Client.Inside(t, func() {
+		for _, tt := range []struct{ source, device, want string }{{"", "", n.ClientDevice.Name}, {source, "", "wan0"}, {"", "wan1", "wan1"}, {source, "lo", "lo"}} {
+			from, _ := netip.ParseAddr(tt.source)
+			index, err := Egress(n.Server.IP, from, tt.device)
+			var l Link
+			if err == nil {
+				l, err = ReadLink(index)
+			}
+			if err != nil || l.Name != tt.want {
+				t.Errorf("from %q through %q: %q, %v; want %s", tt.source, tt.device, l.Name, err, tt.want)
+			}
+		}
+		if _, err := Egress(n.Server.IP, netip.Addr{}, "wan9"); err == nil {
+			t.Error("through a device that is not there: no error")
+		}
+	})
+}
+
 func TestTheDeviceTowardsAnAddressAndWhatItCounts(t *testing.T) {
 	n := testnet.New(t)
 	name := n.ClientDevice.Name
@@ -17,7 +46,7 @@ func TestTheDeviceTowardsAnAddressAndWhatItCounts(t *testing.T) {
 		t.Helper()
 		n.Client.Inside(t, func() {
 			for _, to := range []netip.Addr{n.Server.IP, n.Server.IP6, n.Router.IP} {
-				index, err := Egress(to)
+				index, err := Egress(to, netip.Addr{}, "")
 				if err == nil {
 					l, err = ReadLink(index)
 				}
@@ -45,7 +74,7 @@ func TestTheDeviceTowardsAnAddressAndWhatItCounts(t *testing.T) {
 		t.Errorf("byte queue limits: %+v, %q; want that /sys is another namespace's", facts.BQL, why)
 	}
 	n.Client.Inside(t, func() {
-		if _, err := Egress(netip.MustParseAddr("203.0.113.1")); err != nil {
+		if _, err := Egress(netip.MustParseAddr("203.0.113.1"), netip.Addr{}, ""); err != nil {
 			t.Errorf("by the default route: %v", err)
 		}
 		if _, err := ReadLink(4711); err == nil {

@@ -13,7 +13,7 @@ func unsupported() error { return fmt.Errorf("on %s: %w", runtime.GOOS, errors.E
 
 func readLink(int) (Link, error) { return Link{}, unsupported() }
 
-func egress(netip.Addr) (int, error) { return 0, unsupported() }
+func egress(_, _ netip.Addr) (int, error) { return 0, unsupported() }
 
 func readFacts(_ Link, f *Facts) { f.Missing["all"] = unsupported().Error() }
 
