@@ -21,6 +21,7 @@ type control struct {
 	byScope   uint32
 	expired   bool // the ICMP error is that the TTL ran out
 	sent      bool // no ICMP error: stamp is of a packet that was sent, on its way into its device's queue
+	left      bool // likewise, as the device took it
 	sentID    uint32
 }
 
@@ -147,8 +148,10 @@ func (c *control) readError(data []byte, origin uint8) {
 	if len(data) < sizeofErr {
 		return
 	}
-	if data[4] == unix.SO_EE_ORIGIN_TIMESTAMPING && binary.NativeEndian.Uint32(data[offsetInfo:]) == unix.SCM_TSTAMP_SCHED {
-		c.sent, c.sentID = true, binary.NativeEndian.Uint32(data[offsetData:])
+	if data[4] == unix.SO_EE_ORIGIN_TIMESTAMPING {
+		where := binary.NativeEndian.Uint32(data[offsetInfo:])
+		c.sent, c.left = where == unix.SCM_TSTAMP_SCHED, where == unix.SCM_TSTAMP_SND
+		c.sentID = binary.NativeEndian.Uint32(data[offsetData:])
 	}
 	if data[4] != origin {
 		return

@@ -122,8 +122,8 @@ type Options struct {
 	SendBuffer        int            // bytes; 0 leaves the stack's automatic size
 	ReceiveBuffer     int            // bytes; 0 leaves the stack's automatic size
 	ReusePort         bool           // several sockets may share the port
-	// StampSends has Send return the stack's own stamp, of when the packet came to the queue of its device, where the stack can: DialUDP and
-	// DialEcho on Linux. SendStamper tells. It costs a system call for each packet.
+	// StampSends has Send return the stack's own stamp, of when the packet came to the queue of its device, or of when it left it where that took no time, where
+	// the stack can: DialUDP and DialEcho on Linux. SendStamper tells. It costs two system calls for each packet.
 	StampSends bool
 }
 
