@@ -1,88 +1,110 @@
 package pump
 
 import (
-	"math/rand/v2"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// feed is a pipe by which a socket is given the pages of one buffer, in place of a copy of them (vmsplice(2), splice(2)). The kernel holds
-// them until they are acknowledged and may send them again, so nobody ever writes to them.
+// feed gives a socket pages that hold the payload, in place of a copy of them (tee(2), splice(2)). The kernel holds them until they are
+// acknowledged and may send them again; nobody ever writes to them.
 type feed struct {
-	out, in int // of the pipe
+	source  int // the read end of a pipe whose pages stay there
+	out, in int // of the pipe that is emptied into the socket
 	pending int // bytes in it
-	pieces  [feedSize / pieceSize]unix.Iovec
 }
 
 const (
-	// feedSize is the most bytes of one write by a feed, and what a pipe may hold that an ordinary user makes.
+	// feedSize is the most bytes of one write by a feed.
 	feedSize = 1 << 20
-	// pieceSize is what the kernel takes out of a pipe for a socket at once: sixteen pages.
-	pieceSize = 64 << 10
+	// feedPipe is the size of a feed's pipes, of which an ordinary user has 64 MiB: 64 buffers. One holds a page of the caller's, or up to 32 KiB
+	// of the kernel's own, which is an eighth of the work.
+	feedPipe = 256 << 10
 )
 
-// pages returns feedSize bytes as meaningless as payload's, on whole pages of their own. Where the kernel has large pages they are neighbours, and
-// a socket's buffer then takes them for one piece.
-var pages = sync.OnceValues(func() ([]byte, error) {
-	const large = 2 << 20
-	b, err := unix.Mmap(-1, 0, 2*large, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return nil, err
+// source is the read end of a pipe with up to feedSize bytes of payload. They have gone through a socket, since the kernel keeps in large pages what it
+// copies there; it is never closed. -1 where that can't be: a limit on descriptors or on the memory of pipes, or a filter of system calls.
+var source = sync.OnceValue(func() int {
+	out, in := newPipe()
+	if out < 0 {
+		return -1
 	}
-	at := (large - int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))%large)) % large
-	_ = unix.Madvise(b[at:at+large], unix.MADV_HUGEPAGE) // without it they are only dearer
-	b = b[at : at+feedSize : at+feedSize]
-	_, _ = rand.NewChaCha8([32]byte{'b', 'l', 'o', 'a', 't'}).Read(b)
-	return b, nil
+	defer unix.Close(in)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		_ = unix.Close(out)
+		return -1
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	const unit = 32 << 10
+	for at := 0; at < feedSize; {
+		if _, err := unix.Write(pair[0], payload()[at%largest:][:unit]); err != nil {
+			break
+		}
+		n, err := unix.Splice(pair[1], nil, in, nil, unit, unix.SPLICE_F_NONBLOCK)
+		if err != nil { // the pipe is full
+			break
+		}
+		at += int(n)
+		if n < unit {
+			break
+		}
+	}
+	return out
 })
 
-// newFeed opens a feed of pieces that are a whole buffer each for a connection with such segments, or returns nil where that can't be: a limit on
-// descriptors or on the memory of pipes, or a filter of system calls.
-func newFeed(segment int) *feed {
-	b, err := pages()
-	if err != nil {
-		return nil
-	}
+// newPipe returns both ends of a pipe, or -1 twice.
+func newPipe() (out, in int) {
 	var fds [2]int
 	if unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC) != nil {
-		return nil
+		return -1, -1
 	}
-	f := &feed{out: fds[0], in: fds[1]}
-	for i := range f.pieces {
-		f.pieces[i].Base = &b[i*pieceSize]
-		f.pieces[i].SetLen(min(buffer(segment), pieceSize))
+	if size, err := unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, feedPipe); err != nil || size < feedPipe {
+		_ = unix.Close(fds[0])
+		_ = unix.Close(fds[1])
+		return -1, -1
 	}
-	if size, err := unix.FcntlInt(uintptr(f.in), unix.F_SETPIPE_SZ, feedSize); err != nil || size < feedSize {
-		f.close()
-		return nil
+	return fds[0], fds[1]
+}
+
+// newFeed opens a feed, or returns nil where that can't be. It has its own copy of source's list of pages, so that no flow waits for another.
+func newFeed() *feed {
+	from := source()
+	own, fill := newPipe()
+	out, in := newPipe()
+	f := &feed{source: own, out: out, in: in}
+	if from >= 0 && own >= 0 && out >= 0 {
+		if _, err := unix.Tee(from, fill, feedSize, unix.SPLICE_F_NONBLOCK); err == nil {
+			_ = unix.Close(fill)
+			return f
+		}
 	}
-	return f
+	_ = unix.Close(fill)
+	f.close()
+	return nil
 }
 
 func (f *feed) close() {
-	_ = unix.Close(f.out)
-	_ = unix.Close(f.in)
+	for _, fd := range []int{f.source, f.out, f.in} {
+		_ = unix.Close(fd)
+	}
 }
 
-// fill puts pages into an empty pipe. It reports false where the kernel does not take them.
-func (f *feed) fill() bool {
-	if f.pending > 0 {
-		return true
+// fill has at least limit bytes in the pipe, where so many fit. It reports false where there are none.
+func (f *feed) fill(limit int) bool {
+	if f.pending < limit {
+		n, _, errno := unix.RawSyscall6(unix.SYS_TEE, uintptr(f.source), uintptr(f.in), feedSize, unix.SPLICE_F_NONBLOCK, 0, 0)
+		if errno == 0 {
+			f.pending += int(n)
+		}
 	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_VMSPLICE, uintptr(f.in), uintptr(unsafe.Pointer(&f.pieces)), uintptr(len(f.pieces)),
-		unix.SPLICE_F_NONBLOCK, 0, 0)
-	if errno != 0 || n == 0 {
-		return false
-	}
-	f.pending = int(n)
-	return true
+	return f.pending > 0
 }
 
 // openFeed has write give pages from now on, until closeFeed, and returns the most bytes of one write then; 0 where that can't be.
-func (s *socket) openFeed(segment int) int {
-	if s.feed = newFeed(segment); s.feed == nil {
+func (s *socket) openFeed() int {
+	if s.feed = newFeed(); s.feed == nil {
 		return 0
 	}
 	return feedSize
@@ -98,7 +120,7 @@ func (s *socket) closeFeed() {
 // spliceOnce is sendOnce by the feed. What can't be done by it is done without.
 func (s *socket) spliceOnce(fd uintptr) bool {
 	f := s.feed
-	for f.fill() {
+	for f.fill(s.limit) {
 		n, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(f.out), 0, fd, 0, uintptr(min(s.limit, f.pending)), unix.SPLICE_F_NONBLOCK)
 		s.moved, s.errno = int(n), errno
 		switch {

@@ -243,7 +243,7 @@ func (w *writer) look(now time.Time) {
 	}
 	if !w.fed && w.p.most == largest && w.queue.rate >= fastFlow {
 		w.fed = true
-		w.p.most = max(w.p.most, w.p.sock.openFeed(w.queue.segment))
+		w.p.most = max(w.p.most, w.p.sock.openFeed())
 	}
 }
 

@@ -247,51 +247,82 @@ func TestSocketTurnsAllocateNothing(t *testing.T) {
 	}
 }
 
-func TestWhatAFastFlowSendsIsThePayloadToTheByte(t *testing.T) {
+// stream returns n bytes of what a feed gives: the payload, as often as source has it, again and again.
+func stream(t *testing.T, n int) []byte {
+	t.Helper()
+	f := newFeed()
+	if f == nil {
+		t.Skip("no pages can be given here")
+	}
+	f.close()
+	round, err := unix.IoctlGetInt(source(), unix.TIOCINQ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once, all []byte
+	for len(once) < round {
+		once = append(once, payload()...)
+	}
+	for len(all) < n {
+		all = append(all, once[:round]...)
+	}
+	return all[:n]
+}
+
+func TestWhatAFeedGivesIsThePayloadToTheByte(t *testing.T) {
+	want := stream(t, 5*feedSize)
 	ours, theirs := connected(t)
-	k := host.NewKernel()
-	descriptors := func() int { list, _ := os.ReadDir("/proc/self/fd"); return len(list) }
-	before := descriptors()
+	s := newSocket(theirs)
+	if s.openFeed() == 0 {
+		t.Fatal("no feed, where there was one")
+	}
+	defer s.closeFeed()
+	theirs.SetWriteDeadline(soon())
 	var got []byte
 	var group sync.WaitGroup
 	group.Go(func() { got, _ = io.ReadAll(ours) })
-	var n Counter
-	out, err := Send(t.Context(), k, theirs, &n, Options{Until: time.Now().Add(150 * time.Millisecond)})
+	sent := 0
+	for _, limit := range []int{5000, feedSize, feedSize - 848, 1, 65483, feedSize, 200_000} {
+		k, err := s.write(limit, false)
+		if err != nil || k < 1 || k > limit {
+			t.Errorf("sent %d, %v; want 1 to %d", k, err, limit)
+		}
+		sent += k
+	}
+	if s.feed == nil {
+		t.Error("this kernel takes no pages: nothing was tested")
+	}
 	theirs.CloseWrite()
 	group.Wait()
-	if err != nil || out.Bytes != uint64(len(got)) || n.Bytes() != out.Bytes {
-		t.Fatalf("got %d bytes of %+v, %v", len(got), out, err)
+	if len(got) != sent || !bytes.Equal(got, want[:sent]) {
+		t.Errorf("%d bytes came of %d, or others than were sent", len(got), sent)
+	}
+}
+
+func TestAFastFlowCountsWhatItSentAndLeavesNoDescriptors(t *testing.T) {
+	source() // it stays
+	ours, theirs := connected(t)
+	descriptors := func() int { list, _ := os.ReadDir("/proc/self/fd"); return len(list) }
+	before := descriptors()
+	var got int64
+	var group sync.WaitGroup
+	group.Go(func() { got, _ = io.Copy(io.Discard, ours) })
+	var n Counter
+	out, err := Send(t.Context(), host.NewKernel(), theirs, &n, Options{Until: time.Now().Add(150 * time.Millisecond)})
+	theirs.CloseWrite()
+	group.Wait()
+	if err != nil || out.Bytes != uint64(got) || n.Bytes() != out.Bytes {
+		t.Errorf("got %d bytes of %+v, %v, counter %d", got, out, err, n.Bytes())
 	}
 	if after := descriptors(); after != before {
 		t.Errorf("%d descriptors, %d before", after, before)
 	}
-	s := newSocket(theirs)
-	queue, _ := s.queue()
-	given, err := pages()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stream []byte
-	for i := range 2 * feedSize / pieceSize {
-		stream = append(stream, given[i*pieceSize%feedSize:][:min(buffer(queue.segment), pieceSize)]...)
-	}
-	// The last bytes are of a write of pages, once the flow was found to be fast; where each write began is not known here.
-	tail := got[len(got)-min(len(got), 1000):]
-	fed := bytes.Contains(stream, tail)
-	if !fed && !bytes.Contains(payload(), tail) {
-		t.Error("the last bytes are none of the payload's")
-	}
-	t.Logf("%d MB, pages were given: %v", len(got)>>20, fed)
-	if s.openFeed(queue.segment) != feedSize {
-		t.Skip("no pages can be given here")
-	}
-	s.closeFeed()
 }
 
 func TestAPeerThatIsGoneEndsAFeed(t *testing.T) {
 	ours, theirs := connected(t)
 	s := newSocket(theirs)
-	if s.openFeed(1448) == 0 {
+	if s.openFeed() == 0 {
 		t.Skip("no pages can be given here")
 	}
 	defer s.closeFeed()
@@ -431,9 +462,10 @@ func TestASlowSendersBacklogIsSoonGone(t *testing.T) {
 			out, err := Send(t.Context(), k, c, new(Counter), Options{Until: until})
 			late := time.Since(until)
 			info, ierr := k.TCPInfo(c)
-			// A flow's share of the rate is 16 kB/s.
-			if err != nil || ierr != nil || out.End != TimeUp || info.Unsent > 2*startBacklog || late > time.Second {
-				t.Errorf("%+v, %v, %v late: %d bytes unsent (%v), want at most %d", out, err, late, info.Unsent, ierr, 2*startBacklog)
+			// A flow's share of the rate is 16 kB/s. The stack would hold 4 MiB; a look that came late to a dry queue has widened the limit to 64 KiB.
+			const most = 8 * startBacklog
+			if err != nil || ierr != nil || out.End != TimeUp || info.Unsent > most || late > 5*time.Second {
+				t.Errorf("%+v, %v, %v late: %d bytes unsent (%v), want at most %d", out, err, late, info.Unsent, ierr, most)
 			}
 		})
 	}

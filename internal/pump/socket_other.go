@@ -20,6 +20,6 @@ func (*socket) wakeAt(int) error             { return errors.ErrUnsupported }
 func (*socket) limitUnsent(int) error        { return errors.ErrUnsupported }
 func (*socket) queue() (sending, bool)       { return sending{}, false }
 func (*socket) smooth(bitrate.Bitrate)       {}
-func (*socket) openFeed(int) int             { return 0 }
+func (*socket) openFeed() int                { return 0 }
 func (*socket) closeFeed()                   {}
 func lacksDiscard(error) bool                { return true }
