@@ -27,7 +27,7 @@ var netperfKeys = []string{
 	"CONFIDENCE_LEVEL", "CONFIDENCE_INTERVAL", "CONFIDENCE_ITERATION", "THROUGHPUT_CONFID",
 	"REQUEST_SIZE", "RESPONSE_SIZE", "BURST_SIZE", "TRANSACTION_RATE", "RT_LATENCY",
 	"MIN_LATENCY", "MEAN_LATENCY", "P50_LATENCY", "P90_LATENCY", "P99_LATENCY", "MAX_LATENCY", "STDDEV_LATENCY",
-	"TIME_P50_LATENCY", "TIME_P90_LATENCY", "TIME_P99_LATENCY", "TIME_LOST", "TRANSACTIONS_LOST",
+	"TIME_P50_LATENCY", "TIME_P90_LATENCY", "TIME_P99_LATENCY", "TIME_LOST", "TRANSACTIONS_LOST", "RESPONSES_DUPLICATE",
 }
 
 // asksServer reports whether something is printed that only a server tells whose kind is known.
@@ -60,6 +60,7 @@ type netperfFigures struct {
 	rate       float64 // transactions per second
 	rtts       *netperf.RTTs
 	lost       uint64
+	twice      uint64
 	unsent     uint64
 	warning    string
 	tests      int     // whose mean the rates are
@@ -122,7 +123,7 @@ func (m *netperfFigures) transactions(n *netperfRun, t *netperf.Transactions, r 
 		m.rate = float64(r.Transactions) / m.elapsed.Seconds()
 		m.throughput = n.rate(m.rate*8*float64(request+response), m.rate)
 	}
-	m.rtts, m.lost = r.RTTs, r.Lost
+	m.rtts, m.lost, m.twice = r.RTTs, r.Lost, r.Duplicates
 }
 
 // datagrams fills in the figures of a stream of datagrams. What counts is what came.
@@ -271,6 +272,9 @@ func (n *netperfRun) more(b *strings.Builder, m *netperfFigures) {
 	}
 	if m.lost > 0 {
 		fmt.Fprintf(b, "%d requests had no response in time, %.1f%% of the time was spent waiting for them\n", m.lost, 100*m.rtts.TimeLost())
+	}
+	if m.twice > 0 {
+		fmt.Fprintf(b, "%d responses came twice\n", m.twice)
 	}
 }
 
@@ -441,6 +445,8 @@ func (n *netperfRun) count(m *netperfFigures, key string) int64 {
 		return known(n.kind() != 0, int64(max(1, n.responseSize)))
 	case "BURST_SIZE":
 		return int64(n.burst)
+	case "RESPONSES_DUPLICATE":
+		return int64(m.twice)
 	}
 	return int64(m.lost) // TRANSACTIONS_LOST
 }

@@ -18,8 +18,9 @@ import (
 // Exchange is an open test of transactions whose requests its user sends when they are due, whatever has come back: a source of probes for a
 // fixed schedule, on any netperf server. Any number of them may be out, up to maxOut.
 //
-// A server's responses say nothing of their requests. Those of a TCP connection come in the order of its requests. Datagrams get a socket each
-// while they are out, so that a response is known by the port that it comes to; while none is late that is always the same one.
+// A stock server's responses say nothing of their requests. Those of a TCP connection come in the order of its requests. Datagrams get a socket each
+// while they are out, so that a response is known by the port that it comes to; while none is late that is always the same one. Our server's begin
+// with the number of the request, so that one that comes twice is not taken for the next one's.
 //
 // Send and Receive are called from one goroutine each, at the same time; Wake and Close from any.
 type Exchange struct {
@@ -29,6 +30,7 @@ type Exchange struct {
 	response wire.Response
 	conn     net.Conn // of TCPRR
 	request  []byte
+	marked   int    // bytes of it that hold its number
 	buf      []byte // TCPRR: the response that comes, and
 	got      int    // how much of it is there; Receive's own
 
@@ -76,7 +78,7 @@ func (c *Client) OpenExchange(ctx context.Context, o TransactionOptions) (*Excha
 	if err := t.Open(ctx); err != nil {
 		return nil, err
 	}
-	x := &Exchange{client: c, o: t.o, ctl: t.ctl, response: t.response, request: make([]byte, t.o.RequestSize),
+	x := &Exchange{client: c, o: t.o, ctl: t.ctl, response: t.response, marked: t.marked(), request: make([]byte, t.o.RequestSize),
 		answers: make(chan Answer, maxOut), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if o.Kind == UDPRR {
 		return x, nil
@@ -98,6 +100,7 @@ func (x *Exchange) Send(seq uint64) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+	mark(x.request[:x.marked], seq)
 	x.mu.Lock()
 	s.seq, s.busy, s.sent = seq, true, x.client.Host.Now()
 	x.mu.Unlock()
@@ -181,6 +184,10 @@ func (x *Exchange) read(s *exchange) {
 		}
 		pending = 0
 		x.mu.Lock()
+		if a.Err == nil && x.response.Echoes && !carries(buf[:min(d.N, x.marked)], s.seq) {
+			x.mu.Unlock() // one that came before comes once more
+			continue
+		}
 		asked := s.busy
 		a.Seq, s.busy = s.seq, false
 		x.mu.Unlock()

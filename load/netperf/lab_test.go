@@ -89,6 +89,69 @@ func TestConnectionsAndDatagramsThroughABottleneck(t *testing.T) {
 	})
 }
 
+// doubling is a host to which every datagram comes twice, the second time 3 ms later.
+type doubling struct{ host.Host }
+
+type doublingConn struct {
+	host.PacketConn
+	clock host.Clock
+	again host.Datagram // the zero Datagram where none is to come
+	bytes []byte
+}
+
+func (h doubling) DialUDP(ctx context.Context, to netip.AddrPort, o host.Options) (host.PacketConn, error) {
+	conn, err := h.Host.DialUDP(ctx, to, o)
+	return &doublingConn{PacketConn: conn, clock: h.Host}, err
+}
+
+func (c *doublingConn) Receive(b []byte) (host.Datagram, error) {
+	if d := c.again; d.N > 0 {
+		c.again = host.Datagram{}
+		_ = c.clock.SleepUntil(context.Background(), d.At)
+		copy(b, c.bytes)
+		return d, nil
+	}
+	d, err := c.PacketConn.Receive(b)
+	if err == nil {
+		c.again, c.bytes = d, append([]byte(nil), b[:d.N]...)
+		c.again.At = d.At.Add(3 * time.Millisecond)
+	}
+	return d, err
+}
+
+func TestOurServersResponsesThatComeTwiceAreKnownByTheirNumbers(t *testing.T) {
+	inLab(t, func(ctx context.Context, c *netperf.Client) {
+		c.Host = doubling{c.Host}
+		for _, o := range []netperf.TransactionOptions{{}, {Burst: 5}, {RequestSize: 64, ResponseSize: 100, Burst: 2}} {
+			o.Kind, o.Length, o.Count, o.Wait = netperf.UDPRR, time.Minute, 300, time.Millisecond
+			got, err := c.NewTransactions(o).Run(ctx)
+			if err != nil || got.Transactions != 300 || got.Lost > 0 || got.RTTs.Min() < 40*time.Millisecond || got.Duplicates < 290 {
+				t.Errorf("%+v: %+v, %v; the shortest took %v on a path of 40 ms", o, got, err, got.RTTs.Min())
+			}
+		}
+	})
+}
+
+func TestAnExchangeWaitsForTheResponseOfItsOwnRequest(t *testing.T) {
+	inLab(t, func(ctx context.Context, c *netperf.Client) {
+		c.Host = doubling{c.Host}
+		x, err := c.OpenExchange(ctx, netperf.TransactionOptions{Kind: netperf.UDPRR, Length: 10 * time.Second, RequestSize: 8, ResponseSize: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		for seq := range uint64(20) {
+			sent, err := x.Send(seq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := x.Receive(); err != nil || a.Seq != seq || a.At.Sub(sent) < 40*time.Millisecond {
+				t.Errorf("request %d: %+v after %v, %v", seq, a, a.At.Sub(sent), err)
+			}
+		}
+	})
+}
+
 // stalling is a host that is held up for 200 ms when it has sent 100 datagrams.
 type stalling struct {
 	host.Host

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,6 +77,9 @@ type Transactions struct {
 	rtts    RTTs
 	done    uint64
 	lost    uint64
+	twice   uint64      // responses that came once more
+	next    uint64      // number of the next request, and
+	numbers []uint64    // those of the requests in out
 	began   time.Time   // of the first request
 	last    time.Time   // of the last transaction's end, or of the last loss
 	out     []time.Time // when the requests left that are out, oldest first
@@ -94,6 +98,7 @@ type Transactions struct {
 type TransactionResult struct {
 	Transactions uint64
 	Lost         uint64 // requests without a response in time (UDPRR)
+	Duplicates   uint64 // responses that came once more (UDPRR), as far as they can be told from others
 	RTTs         *RTTs
 	First, Last  time.Time // the first request left; the last response came. Zero where there was none
 	// Waiting is how long the oldest request had been out when the time was up; 0 where none was.
@@ -216,7 +221,7 @@ func (t *Transactions) settle(ctx context.Context, ended time.Time, results *out
 	defer t.mu.Unlock()
 	t.results, t.hasResults = results.results, results.err == nil
 	rtts := t.rtts
-	out := TransactionResult{Transactions: t.done, Lost: t.lost, RTTs: &rtts, First: t.began}
+	out := TransactionResult{Transactions: t.done, Lost: t.lost, Duplicates: t.twice, RTTs: &rtts, First: t.began}
 	if t.done > 0 {
 		out.Last = t.last
 	}
@@ -286,7 +291,8 @@ func (t *Transactions) sent(at time.Time) {
 	if t.began.IsZero() {
 		t.began, t.last = at, at
 	}
-	t.out = append(t.out, at)
+	t.out, t.numbers = append(t.out, at), append(t.numbers, t.next)
+	t.next++
 }
 
 // came notes the response to the oldest request, and reports whether the test has all that it wants.
@@ -296,19 +302,24 @@ func (t *Transactions) came(at time.Time) bool {
 		t.mu.Unlock()
 		return false // nobody asked
 	}
-	sent := t.out[0]
-	rtt := max(0, at.Sub(sent))
-	t.out = t.out[:copy(t.out, t.out[1:])]
-	t.rtts.add(rtt, at.Sub(t.last))
-	t.last = at
-	t.longest = max(t.longest, rtt)
-	t.done++
-	all := t.done == t.o.Count
+	sent, all := t.answered(0, at)
 	t.mu.Unlock()
 	if t.o.Ended != nil {
 		t.o.Ended(sent, at, true)
 	}
 	return all
+}
+
+// answered notes the response to one of the requests that are out. It returns when that left, and whether the test has all that it wants. t.mu is held.
+func (t *Transactions) answered(i int, at time.Time) (sent time.Time, all bool) {
+	sent = t.out[i]
+	rtt := max(0, at.Sub(sent))
+	t.out, t.numbers = slices.Delete(t.out, i, i+1), slices.Delete(t.numbers, i, i+1)
+	t.rtts.add(rtt, at.Sub(t.last))
+	t.last = at
+	t.longest = max(t.longest, rtt)
+	t.done++
+	return sent, t.done == t.o.Count
 }
 
 // giveUp counts the requests that are out as lost.
@@ -323,7 +334,7 @@ func (t *Transactions) giveUp(at time.Time) {
 			t.o.Ended(sent, at, false)
 		}
 	}
-	t.out = t.out[:0]
+	t.out, t.numbers = t.out[:0], t.numbers[:0]
 }
 
 func (t *Transactions) oldest() (time.Time, bool) {
@@ -490,21 +501,26 @@ func (t *Transactions) connection(ctx context.Context, until time.Time, request,
 }
 
 // datagrams runs the transactions in datagrams. A request without a response in time is lost, with those beside it; the next ones leave from
-// another port, so that a response that comes too late is not taken for one of theirs.
+// other ports, so that a response that comes too late is not taken for one of theirs.
 func (t *Transactions) datagrams(ctx context.Context, until time.Time, results *outcome) error {
 	h := t.client.Host
 	for h.Now().Before(until) {
-		conn, err := h.DialUDP(ctx, t.dataAddr(), t.socket())
-		if err != nil {
-			return fmt.Errorf("data socket: %w", err)
+		var conns []host.PacketConn
+		for range t.ports() {
+			conn, err := h.DialUDP(ctx, t.dataAddr(), t.socket())
+			if err != nil {
+				closeAll(conns)
+				return fmt.Errorf("data socket: %w", err)
+			}
+			conns = append(conns, conn)
 		}
-		more, err := t.burst(ctx, conn, until, results)
+		more, err := t.burst(ctx, conns, until, results)
 		if !more || err != nil {
 			for range 3 { // which end the test, though any of them may be lost
-				_, _ = conn.Send(nil, netip.AddrPort{})
+				_, _ = conns[0].Send(nil, netip.AddrPort{})
 			}
 		}
-		_ = conn.Close()
+		closeAll(conns)
 		if !more || err != nil {
 			return err
 		}
@@ -512,18 +528,39 @@ func (t *Transactions) datagrams(ctx context.Context, until time.Time, results *
 	return nil
 }
 
-// burst exchanges datagrams on one socket until the time is up, the count is reached, or requests were lost, when it reports that there is more
+func closeAll(conns []host.PacketConn) {
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}
+
+// ports is how many ports take turns in sending requests. A stock server's responses do not say which request they answer, so that one that came twice
+// would be taken for the next one's. From two ports in turn it comes to the one that waits for nothing, and was there before that port's next request
+// left.
+func (t *Transactions) ports() int {
+	if t.response.Echoes || t.o.Burst > 0 {
+		return 1
+	}
+	return 2
+}
+
+// burst exchanges datagrams on sockets in turn until the time is up, the count is reached, or requests were lost, when it reports that there is more
 // to do.
-func (t *Transactions) burst(ctx context.Context, conn host.PacketConn, until time.Time, results *outcome) (more bool, err error) {
+func (t *Transactions) burst(ctx context.Context, conns []host.PacketConn, until time.Time, results *outcome) (more bool, err error) {
 	h := t.client.Host
-	release := pump.OnDone(ctx, func() { _ = conn.SetReadDeadline(past(h)) })
+	release := pump.OnDone(ctx, func() {
+		for _, c := range conns {
+			_ = c.SetReadDeadline(past(h))
+		}
+	})
 	defer release()
 	request, response := make([]byte, t.o.RequestSize), make([]byte, 1<<16)
+	conn := conns[0]
 	for range t.o.Burst + 1 {
 		t.post(conn, request)
 	}
 	pending := 0 // bytes of a response that came in several datagrams
-	for {
+	for turn := 1; ; {
 		wait := until
 		if oldest, out := t.oldest(); out && oldest.Add(t.o.Timeout).Before(until) {
 			wait = oldest.Add(t.o.Timeout)
@@ -555,15 +592,64 @@ func (t *Transactions) burst(ctx context.Context, conn host.PacketConn, until ti
 			continue
 		}
 		pending = 0
-		if t.came(d.At) {
+		due, full := t.took(response[:d.N], d.At)
+		if full {
 			return false, nil
 		}
-		t.post(conn, request)
+		if due {
+			conn = conns[turn%len(conns)]
+			turn++
+			t.post(conn, request)
+		}
 	}
+}
+
+// took notes a datagram that came, and reports whether the next request is due: not after a response that was there before. full says that the test
+// has all that it wants.
+func (t *Transactions) took(b []byte, at time.Time) (due, full bool) {
+	t.mu.Lock()
+	i := 0
+	if n := t.marked(); t.response.Echoes && len(b) >= n {
+		i = slices.IndexFunc(t.numbers, func(number uint64) bool { return carries(b[:n], number) })
+	} else if len(t.out) > 0 && at.Before(t.out[0].Add(-min(t.rtts.Min()/2, time.Millisecond))) { // stamps of the kernel's clock are not exact in ours
+		i = -1
+	}
+	if i < 0 || len(t.out) == 0 {
+		t.twice++
+		t.mu.Unlock()
+		return false, false
+	}
+	sent, all := t.answered(i, at)
+	t.mu.Unlock()
+	if t.o.Ended != nil {
+		t.o.Ended(sent, at, true)
+	}
+	return true, all
+}
+
+// marked is how many bytes of a request are a number that its response begins with too, at an end that echoes.
+func (t *Transactions) marked() int { return min(8, t.o.RequestSize, t.o.ResponseSize) }
+
+// mark writes the last bytes of a number.
+func mark(b []byte, number uint64) {
+	for i := range b {
+		b[len(b)-1-i] = byte(number >> (8 * i))
+	}
+}
+
+// carries reports whether b is as mark writes it.
+func carries(b []byte, number uint64) bool {
+	for i := range b {
+		if b[len(b)-1-i] != byte(number>>(8*i)) {
+			return false
+		}
+	}
+	return true
 }
 
 // post sends a request. One that a full queue here refuses is as good as lost, and is given up in its time.
 func (t *Transactions) post(conn host.PacketConn, request []byte) {
+	mark(request[:t.marked()], t.next) // which is written in this goroutine alone
 	at, err := conn.Send(request, netip.AddrPort{})
 	if err != nil {
 		at = t.client.Host.Now()

@@ -189,9 +189,9 @@ func TestATestOfTransactionsThatCannotBeIsAnError(t *testing.T) {
 	}
 }
 
-// udpServer plays a stock server of datagram transactions on the kernel's loopback: it answers each but those that drop names, with bytes of its
-// own.
-func udpServer(t *testing.T, h host.Host, drop func(n int) bool) netip.AddrPort {
+// udpServer plays a stock server of datagram transactions on the kernel's loopback: it answers each so many times as answers says, with bytes of its
+// own, and those that it answers twice after turnaround.
+func udpServer(t *testing.T, h host.Host, answers func(n int) int) netip.AddrPort {
 	t.Helper()
 	records := capture(t, "omni-udp-rr.s2c")
 	return play(t, h, func(ctl net.Conn, _ func() (net.Listener, uint16)) {
@@ -214,13 +214,20 @@ func udpServer(t *testing.T, h host.Host, drop func(n int) bool) netip.AddrPort 
 		answered := 0
 		for n := 0; ; n++ {
 			d, err := conn.Receive(make([]byte, 100))
+			if d.Rejected != nil { // the client's port is closed already
+				continue
+			}
 			if err != nil || d.N == 0 {
 				break
 			}
-			if !drop(n) {
-				_, _ = conn.Send(make([]byte, r.ResponseSize), d.From)
-				answered++
+			times := answers(n)
+			if times > 1 {
+				_ = h.SleepUntil(context.Background(), h.Now().Add(turnaround))
 			}
+			for range times {
+				_, _ = conn.Send(make([]byte, r.ResponseSize), d.From)
+			}
+			answered += min(times, 1)
 		}
 		results := append([]byte(nil), records[1]...)
 		copy(results[8+4*9:], []byte{0, 0, byte(answered >> 8), byte(answered)})
@@ -229,10 +236,33 @@ func udpServer(t *testing.T, h host.Host, drop func(n int) bool) netip.AddrPort 
 	})
 }
 
+const turnaround = 5 * ms
+
+// once answers each but those that drop names.
+func once(drop func(n int) bool) func(n int) int {
+	return func(n int) int {
+		if drop(n) {
+			return 0
+		}
+		return 1
+	}
+}
+
+// A response that is taken for the next request's has that one answered in no time, and all that follow by the response to the one before.
+func TestAResponseThatComesTwiceIsNotTakenForTheNextOnes(t *testing.T) {
+	t.Parallel()
+	h := host.NewKernel()
+	at := udpServer(t, h, func(int) int { return 2 })
+	got, err := (&Client{Host: h, Addr: at}).NewTransactions(TransactionOptions{Kind: UDPRR, Length: time.Minute, Count: 50, Timeout: 20 * time.Second}).Run(t.Context())
+	if err != nil || got.Transactions != 50 || got.Lost > 0 || got.RTTs.Min() < turnaround || got.ServerTransactions != 50 || got.Duplicates < 40 {
+		t.Errorf("%+v, %v; the shortest took %v, and the server %v for each", got, err, got.RTTs.Min(), turnaround)
+	}
+}
+
 func TestALostDatagramCostsItsTimeoutAndTheTestGoesOn(t *testing.T) {
 	t.Parallel()
 	h := host.NewKernel()
-	at := udpServer(t, h, func(n int) bool { return n%1000 == 999 })
+	at := udpServer(t, h, once(func(n int) bool { return n%1000 == 999 }))
 	o := TransactionOptions{Kind: UDPRR, Length: 10 * time.Second, Count: 2500, Timeout: 50 * ms}
 	got, err := (&Client{Host: h, Addr: at}).NewTransactions(o).Run(t.Context())
 	if err != nil || got.Transactions != 2500 || got.Lost < 2 || got.Lost > 10 || got.RTTs.TimeLost() <= 0 || got.ServerTransactions < 2500 {
@@ -262,7 +292,7 @@ func TestDatagramsToAClosedPortAreAnErrorThatNamesIt(t *testing.T) {
 
 func TestAnExchangeSendsWhenItIsToldWhateverHasComeBack(t *testing.T) {
 	h := host.NewKernel()
-	at := udpServer(t, h, func(n int) bool { return n == 1 })
+	at := udpServer(t, h, once(func(n int) bool { return n == 1 }))
 	x, err := (&Client{Host: h, Addr: at}).OpenExchange(t.Context(), TransactionOptions{Kind: UDPRR, Length: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -450,7 +480,7 @@ func TestAnInterruptEndsTransactionsWithinASecond(t *testing.T) {
 		})
 	}
 	h := host.NewKernel()
-	at := udpServer(t, h, func(int) bool { return false })
+	at := udpServer(t, h, once(func(int) bool { return false }))
 	ctx, cancel := context.WithCancel(t.Context())
 	x := (&Client{Host: h, Addr: at}).NewTransactions(TransactionOptions{Kind: UDPRR, Length: time.Minute})
 	h.AfterFunc(200*ms, cancel)

@@ -319,6 +319,7 @@ func (t *test) respond(port uint16, o host.Options) {
 	default:
 		p.RecvSize, p.SendSize = int32(t.reqSize), int32(t.rspSize)
 	}
+	p.Echoes = t.kind == wire.UDPRR
 	if t.kind != wire.UDPRR && t.kind != wire.UDPStream {
 		p.Flags = wire.FlagNoDelay
 	}

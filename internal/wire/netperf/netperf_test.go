@@ -219,6 +219,20 @@ func TestCapturedAuxiliaryAnswersParse(t *testing.T) {
 	}
 }
 
+func TestOnlyOurServersResponseSaysThatItEchoes(t *testing.T) {
+	want := Response{DataPort: 30002, Priority: -1, DS: -1, Echoes: true}
+	if got, err := ParseResponse(want.AppendTo(nil)); err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	for _, name := range []string{"omni-udp-rr.s2c", "v260-client-tcp-maerts.s2c"} {
+		for i, record := range capture(t, name) {
+			if p, err := ParseResponse(record); err == nil && p.Echoes {
+				t.Errorf("%s: record %d of a stock server is said to echo", name, i)
+			}
+		}
+	}
+}
+
 func TestNetserversOwnAnswersComeBackFromOurEncoder(t *testing.T) {
 	want := capture(t, "v260-client-tcp-maerts.s2c")[0]
 	if got := (SysInfo{Deprecated, Deprecated, Deprecated, Deprecated}).AppendTo(nil); !bytes.Equal(got, want) {

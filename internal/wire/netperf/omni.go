@@ -202,7 +202,13 @@ type Response struct {
 	PaceMicros uint32
 	Priority   int32 // in effect; -1 not asked, -2 could not be set, -3 not to be had
 	DS         int32 // DS byte in effect; -1 not asked, -2 could not be set
+	// Echoes says that each response of a test of transactions begins with its request. Our server alone says so, where stock ones of 2.6 name their
+	// machine and later ones nothing.
+	Echoes bool
 }
+
+// echoes is what a response says that Echoes, in the field for the machine's model.
+const echoes, modelOffset, modelSize = "answers begin as their requests", 80, 33
 
 // ParseResponse reads a response from the first Size bytes of b, whatever its type. A response with an error number parses to
 // that number alone.
@@ -222,6 +228,7 @@ func ParseResponse(b []byte) (Response, error) {
 		RecvBuffer: r.i32(0), RecvSize: r.i32(1), RecvRing: r.i32(2), SendBuffer: r.i32(3), SendSize: r.i32(4),
 		SendRing: r.i32(5), Flags: Flags(r.u32(6)), CPURate: r.f32(7), RecvAvoid: r.u32(9), SendAvoid: r.u32(10),
 		DataPort: uint16(r.u32(11)), PaceBurst: r.u32(12), PaceMicros: r.u32(13), Priority: r.i32(16), DS: r.i32(17),
+		Echoes: r.text(modelOffset, modelSize) == echoes,
 	}, nil
 }
 
@@ -240,5 +247,8 @@ func (p Response) AppendTo(b []byte) []byte {
 	}
 	w.i32(16, p.Priority)
 	w.i32(17, p.DS)
+	if p.Echoes {
+		w.text(modelOffset, modelSize, echoes)
+	}
 	return w.b
 }
