@@ -121,7 +121,7 @@ func TestMistakesInLabFlagsAreNamed(t *testing.T) {
 		{[]string{"--reorder", "60%"}, "reordering 0.6: want a share from 0 to 0.5"},
 		{[]string{"--schedule", bad}, "line 2, column 5"},
 		{[]string{"--schedule", bad + "nowhere"}, "no such file"},
-		{[]string{"--down", "0bit"}, "--down 0bit/s: want 1kbit to 1000Gbit"},
+		{[]string{"--down", "0bit"}, "--down 0bit: want 1kbit to 1000Gbit"},
 		{[]string{"--rtt", "-1ms"}, "--rtt -1ms: want 0 to 1m0s"},
 		{[]string{"--rtt", "2h"}, "--rtt 2h0m0s: want 0 to 1m0s"},
 	} {
