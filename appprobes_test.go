@@ -12,6 +12,7 @@ import (
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
 	"bufferbloat/probe"
+	"bufferbloat/report"
 	"bufferbloat/servers/lab"
 )
 
@@ -161,6 +162,93 @@ func TestMarksThatWereChangedAreFound(t *testing.T) {
 		return f.Code == "ecn_cleared" && f.Severity == bufferbloat.Note && strings.Contains(f.Text, "ect probes: sent as ECT(1), and")
 	}) {
 		t.Errorf("findings %+v, want one about the ECN bits", rec.Findings)
+	}
+}
+
+// changing is a host on a path that changes the marks of what leaves, and then those of what comes in.
+type changing struct {
+	host.Host
+	up, down func(dscp.CodePoint) dscp.CodePoint
+	clearECN bool // on the way up
+}
+
+func as(p dscp.CodePoint) func(dscp.CodePoint) dscp.CodePoint {
+	return func(dscp.CodePoint) dscp.CodePoint { return p }
+}
+
+func (c changing) DialUDP(ctx context.Context, to netip.AddrPort, o host.Options) (host.PacketConn, error) {
+	if c.up != nil {
+		o.DSCP = c.up(o.DSCP)
+	}
+	if c.clearECN {
+		o.ECN = host.NotECT
+	}
+	conn, err := c.Host.DialUDP(ctx, to, o)
+	return changed{conn, c.down}, err
+}
+
+type changed struct {
+	host.PacketConn
+	to func(dscp.CodePoint) dscp.CodePoint
+}
+
+func (c changed) Receive(b []byte) (host.Datagram, error) {
+	d, err := c.PacketConn.Receive(b)
+	if c.to != nil {
+		d.DS = c.to(dscp.FromByte(d.DS)).Byte() | d.DS&3
+	}
+	return d, err
+}
+
+func TestMarksAreToldForEachWay(t *testing.T) {
+	plan := func() bufferbloat.Plan {
+		return pings(bufferbloat.ProbePlan{Name: "ping", Kind: bufferbloat.ICMP, Primary: true},
+			bufferbloat.ProbePlan{Name: "call", Kind: bufferbloat.IRTT, Size: 172, DSCP: dscp.EF, ECN: host.ECT1})
+	}
+	for _, c := range []struct {
+		claim    string
+		path     changing
+		up, down bufferbloat.MarkWay // Way, DSCP, ECN and N are not compared; the rest counts as a share of all
+		codes    string
+	}{
+		{"kept", changing{}, bufferbloat.MarkWay{Preserved: 1}, bufferbloat.MarkWay{Preserved: 1}, ""},
+		{"bleached on the way up", changing{up: as(dscp.CS0)}, bufferbloat.MarkWay{Bleached: 1}, bufferbloat.MarkWay{Preserved: 1}, "mark_bleached: the way up"},
+		{"altered on the way up", changing{up: as(dscp.CS1)}, bufferbloat.MarkWay{Altered: 1}, bufferbloat.MarkWay{Preserved: 1}, "mark_altered: the way up"},
+		{"ECN cleared on the way up", changing{clearECN: true}, bufferbloat.MarkWay{Preserved: 1, ECNCleared: 1}, bufferbloat.MarkWay{Preserved: 1}, "ecn_cleared: the way up"},
+		{"bleached on the way down", changing{down: as(dscp.CS0)}, bufferbloat.MarkWay{Preserved: 1}, bufferbloat.MarkWay{Bleached: 1}, "mark_bleached: the way down"},
+		{"altered on both", changing{up: as(dscp.CS1), down: as(34)}, bufferbloat.MarkWay{Altered: 1}, bufferbloat.MarkWay{Altered: 1},
+			"mark_altered: the way up, mark_altered: the way down"},
+	} {
+		rec, err := rig{host: func(h host.Host) host.Host { c.path.Host = h; return c.path }}.run(t, t.Context(), plan())
+		if err != nil {
+			t.Fatalf("%s: %v", c.claim, err)
+		}
+		ways := rec.Probes[1].MarkWays()
+		if len(ways) != 2 || ways[0].Way != bufferbloat.WayUp || ways[1].Way != bufferbloat.WayDown || ways[0].ECN != "ECT(1)" || ways[1].DSCP != "EF" {
+			t.Errorf("%s: ways %+v, want up and down", c.claim, ways)
+			continue
+		}
+		for i, want := range []bufferbloat.MarkWay{c.up, c.down} {
+			w := ways[i]
+			if w.N < 9 || w.Preserved != want.Preserved*w.N || w.Bleached != want.Bleached*w.N || w.Altered != want.Altered*w.N || w.ECNCleared != want.ECNCleared*w.N || w.CE != 0 {
+				t.Errorf("%s: %+v, want %+v of %d", c.claim, w, want, w.N)
+			}
+		}
+		var codes []string
+		for _, f := range rec.Findings {
+			if strings.Contains(f.Text, "call probes: sent as") {
+				_, where, _ := strings.Cut(f.Text, " came as ")
+				_, where, _ = strings.Cut(where, ": ")
+				codes = append(codes, f.Code+": "+where[:strings.Index(where, " c")])
+			}
+		}
+		if got := strings.Join(codes, ", "); got != c.codes {
+			t.Errorf("%s: findings %q, want %q", c.claim, got, c.codes)
+		}
+		var table strings.Builder
+		if err := report.New(rec).WriteTable(&table); err != nil || !strings.Contains(table.String(), "| call     | up   | EF, ECT(1) |") {
+			t.Errorf("%s: %v, no row for the way up in\n%s", c.claim, err, table.String())
+		}
 	}
 }
 

@@ -6,61 +6,129 @@ import (
 
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
+	"bufferbloat/probe"
 )
 
-// judgeMarks says which replies did not come with the mark that their probes were sent with, and which met a queue that marks in place of
-// dropping. Only what came in is seen here: what a mark was when it reached the server, no protocol of ours tells.
+// MarkWay is what became of a series' marks on one way.
+type MarkWay struct {
+	Way  string `json:"way"`  // "up" to the server, "down" from it, or "both" where nobody tells them apart
+	DSCP string `json:"dscp"` // as sent
+	ECN  string `json:"ecn"`  // as sent
+	// N is the number of packets that tell. Preserved, Bleached and Altered ones are those whose code point came as sent, as CS0 in place of another, and as
+	// any other; they add up to N.
+	N         uint64 `json:"n"`
+	Preserved uint64 `json:"preserved"`
+	Bleached  uint64 `json:"bleached"`
+	Altered   uint64 `json:"altered"`
+	// ECNCleared ones were sent as ECT and came as Not-ECT; CE ones met a queue that marks in place of dropping.
+	ECNCleared uint64 `json:"ecn_cleared"`
+	CE         uint64 `json:"ce"`
+
+	others []string // code points that they came as, other than the one sent
+}
+
+// The ways.
+const (
+	WayUp   = "up"
+	WayDown = "down"
+	WayBoth = "both"
+)
+
+// MarkWays returns what became of the marks of a series on the ways that are told, nil where none is. A host that answers an echo repeats the whole byte, so
+// that replies tell of both ways together. An irtt or netperf server sets the mark itself that it was asked for, and no ECN, so that replies tell of the
+// way down; a server that is this program's too says with which byte each probe came in.
+func (s *ProbeSeries) MarkWays() (ways []MarkWay) {
+	sent, err := dscp.Parse(s.DSCP)
+	if err != nil {
+		return nil
+	}
+	ecn := s.ECN
+	if ecn == "" {
+		ecn = host.NotECT.String()
+	}
+	add := func(way, ecn string, marks []probe.Mark) {
+		if len(marks) > 0 {
+			ways = append(ways, newMarkWay(way, sent, ecn, marks))
+		}
+	}
+	switch ProbeKind(s.Kind) {
+	case ICMP:
+		add(WayBoth, ecn, s.Tally.Marks)
+	case IRTT:
+		add(WayUp, ecn, s.Tally.UpMarks)
+		add(WayDown, host.NotECT.String(), s.Tally.Marks)
+	case UDPRR:
+		add(WayDown, host.NotECT.String(), s.Tally.Marks)
+	}
+	return ways
+}
+
+func newMarkWay(way string, sent dscp.CodePoint, ecn string, marks []probe.Mark) MarkWay {
+	w := MarkWay{Way: way, DSCP: sent.String(), ECN: ecn}
+	for _, m := range marks {
+		w.N += m.Count
+		switch p := dscp.FromByte(m.DS); {
+		case p == sent:
+			w.Preserved += m.Count
+		case p == dscp.CS0:
+			w.Bleached += m.Count
+			w.others = addOnce(w.others, p.String())
+		default:
+			w.Altered += m.Count
+			w.others = addOnce(w.others, p.String())
+		}
+		switch {
+		case host.ECNOf(m.DS) == host.CE:
+			w.CE += m.Count
+		case host.ECNOf(m.DS) == host.NotECT && ecn != host.NotECT.String():
+			w.ECNCleared += m.Count
+		}
+	}
+	return w
+}
+
+// judgeMarks says which probes and replies did not come with the mark that they were sent with, and which met a queue that marks in place of dropping.
 func (r *Recording) judgeMarks() (found []Finding) {
 	for i := range r.Probes {
 		s := &r.Probes[i]
-		sent, err := dscp.Parse(s.DSCP)
-		if err != nil || len(s.Tally.Marks) == 0 {
-			continue
-		}
-		var all, other, ce, cleared uint64
-		var as []string
-		for _, m := range s.Tally.Marks {
-			all += m.Count
-			switch host.ECNOf(m.DS) {
-			case host.CE:
-				ce += m.Count
-			case host.NotECT:
-				cleared += m.Count
-			}
-			if p := dscp.FromByte(m.DS); p != sent {
-				other += m.Count
-				as = addOnce(as, p.String())
-			}
-		}
-		if other > 0 {
-			found = append(found, altered(s, sent, as, other, all))
-		}
-		if ce > 0 {
-			found = append(found, Finding{Code: "mark_ce", Severity: Note, Text: fmt.Sprintf(
-				"%s probes: %d of %d replies carried CE: a queue on the way marks instead of dropping", s.Name, ce, all)})
-		}
-		// A host that answers an echo repeats the whole byte; an irtt server sets no ECN of its own.
-		if s.Kind == string(ICMP) && s.ECN != "" && cleared > 0 {
-			found = append(found, Finding{Code: "ecn_cleared", Severity: Note, Text: fmt.Sprintf(
-				"%s probes: sent as %s, and %d of %d replies came as Not-ECT: the way up, the way down or the host that answers clears it", s.Name, s.ECN, cleared, all)})
+		for _, w := range s.MarkWays() {
+			found = append(found, w.judge(s.Name)...)
 		}
 	}
 	return found
 }
 
-// altered is the finding that other of all replies came as others than sent.
-func altered(s *ProbeSeries, sent dscp.CodePoint, as []string, other, all uint64) Finding {
-	f := Finding{Code: "mark_altered", Severity: Weakens}
-	if other == all && len(as) == 1 && as[0] == dscp.CS0.String() {
-		f.Code = "mark_bleached"
+// judge is what a way gives to know about the series of a name.
+func (w *MarkWay) judge(name string) (found []Finding) {
+	what, where, queue := "replies", "the way up, the way down or the host that answers", "the way"
+	switch w.Way {
+	case WayUp:
+		what, where, queue = "probes that reached the server", "the way up", "the way up"
+	case WayDown:
+		where, queue = "the way down", "the way down"
 	}
-	if sent == dscp.CS0 {
-		f.Severity = Note // a mark that was not asked for changes what is measured only where it is acted on
+	find := func(code string, severity Severity, format string, args ...any) {
+		found = append(found, Finding{Code: code, Severity: severity, Text: name + " probes: " + fmt.Sprintf(format, args...)})
 	}
-	where := "the way up, the way down or the host that answers changes it"
-	if s.Kind == string(IRTT) {
-		where = "the server was asked to send them with it, so the way down changes it, or the server does not set it"
+	if n := w.Bleached + w.Altered; n > 0 {
+		code, severity := "mark_altered", Weakens
+		if w.Bleached == w.N {
+			code = "mark_bleached"
+		}
+		if w.DSCP == dscp.CS0.String() {
+			severity = Note // a mark that was not asked for changes what is measured only where it is acted on
+		}
+		doubt := ""
+		if w.Way == WayDown {
+			doubt = ", or the server does not set it"
+		}
+		find(code, severity, "sent as %s, and %d of %d %s came as %s: %s changes it%s", w.DSCP, n, w.N, what, strings.Join(w.others, ", "), where, doubt)
 	}
-	f.Text = fmt.Sprintf("%s probes: sent as %v, and %d of %d replies came as %s: %s", s.Name, sent, other, all, strings.Join(as, ", "), where)
-	return f
+	if w.CE > 0 {
+		find("mark_ce", Note, "%d of %d %s carried CE: a queue on %s marks instead of dropping", w.CE, w.N, what, queue)
+	}
+	if w.ECNCleared > 0 {
+		find("ecn_cleared", Note, "sent as %s, and %d of %d %s came as Not-ECT: %s clears it", w.ECN, w.ECNCleared, w.N, what, where)
+	}
+	return found
 }

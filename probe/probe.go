@@ -75,9 +75,10 @@ type Tally struct {
 	StackSends    uint64       `json:",omitempty"` // probes whose Sent is the stack's own stamp, of when they came to their device's queue
 	Waking        Waking       `json:",omitzero"`
 	Marks         []Mark       // the DS bytes of the replies, each byte once, ascending; nil where the stack or the kind of probe does not tell
+	UpMarks       []Mark       `json:",omitempty"` // the DS bytes that answered probes came in with at the peer, likewise; nil where it does not tell
 }
 
-// Mark counts the replies that carried one DS byte: code point and ECN.
+// Mark counts the packets that carried one DS byte: code point and ECN.
 type Mark struct {
 	DS    uint8
 	Count uint64

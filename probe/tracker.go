@@ -34,7 +34,7 @@ type Tracker struct {
 	furthest uint64        // the highest Seq that was answered; valid with heard
 	heard    bool
 
-	marks map[uint8]uint64 // how many replies carried each DS byte; nil while none told
+	marks, upMarks marks // of the replies, and of what they say of their probes
 }
 
 // slot is one remembered probe. Its times are offsets from the start.
@@ -78,10 +78,28 @@ func (t *Tracker) Open() int { return t.open }
 func (t *Tracker) Tally() Tally {
 	c := t.tally
 	c.RejectedBy = slices.Clone(c.RejectedBy)
-	for _, ds := range slices.Sorted(maps.Keys(t.marks)) {
-		c.Marks = append(c.Marks, Mark{ds, t.marks[ds]})
-	}
+	c.Marks, c.UpMarks = t.marks.list(), t.upMarks.list()
 	return c
+}
+
+// marks counts packets by their DS byte; nil while none was told.
+type marks map[uint8]uint64
+
+func (m *marks) count(ds uint8, told bool) {
+	if !told {
+		return
+	}
+	if *m == nil {
+		*m = make(marks, 1)
+	}
+	(*m)[ds]++
+}
+
+func (m marks) list() (all []Mark) {
+	for _, ds := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, Mark{ds, m[ds]})
+	}
+	return all
 }
 
 // Window is how long a probe must have been listened for before silence means loss: 3 times the longest that a reply took so far,
@@ -154,12 +172,8 @@ func (t *Tracker) answer(r Reply, now time.Time) bool {
 		t.tally.Stray++
 		return false
 	}
-	if r.HasDS {
-		if t.marks == nil {
-			t.marks = make(map[uint8]uint64, 1)
-		}
-		t.marks[r.DS]++
-	}
+	t.marks.count(r.DS, r.HasDS)
+	t.upMarks.count(r.UpDS, r.HasUpDS)
 	if r.Seq < t.base {
 		t.tally.TooLate++
 		return true

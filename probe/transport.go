@@ -36,6 +36,9 @@ type Reply struct {
 	// DS is the DS byte that an Answer carried when it came in, valid with HasDS.
 	DS    uint8
 	HasDS bool
+	// UpDS is the DS byte that the probe itself came in with at the peer, as the peer tells it, valid with HasUpDS.
+	UpDS    uint8
+	HasUpDS bool
 	// Verdicts tells of other probes: where the peer reports which ones reached it. Valid until the next Receive.
 	Verdicts []Verdict
 	By       netip.Addr // Rejected: who refused, the zero Addr where that is not known

@@ -1,11 +1,11 @@
 package report
 
-// appTables are the tables of directions, calls, closed loops and routers, each with its head first; none that is empty.
+// appTables are the tables of directions, calls, closed loops, marks and routers, each with its head first; none that is empty.
 func (r *Result) appTables() (tables [][][]string) {
 	for _, t := range []struct {
 		head []string
 		rows [][]string
-	}{{directionColumns(), r.directionRows()}, {voiceColumns(), r.voiceRows()}, {loopColumns(), r.loopRows()}, {hopColumns(), r.hopRows()}} {
+	}{{directionColumns(), r.directionRows()}, {voiceColumns(), r.voiceRows()}, {loopColumns(), r.loopRows()}, {markColumns(), r.markRows()}, {hopColumns(), r.hopRows()}} {
 		if len(t.rows) > 0 {
 			tables = append(tables, append([][]string{t.head}, t.rows...))
 		}
@@ -49,6 +49,13 @@ func (c *checker) apps(r *Result) {
 			c.complain("hops", "a router with a part of its figures")
 		}
 		c.times("hops", h.Idle, h.Loaded)
+	}
+	for i := range r.Series {
+		for _, w := range r.Series[i].MarkWays {
+			if w.N == 0 || w.Preserved+w.Bleached+w.Altered != w.N || max(w.Preserved, w.Bleached, w.Altered, w.ECNCleared, w.CE) > w.N {
+				c.complain("mark_ways", "counts that do not add up")
+			}
+		}
 	}
 	for i := range r.Loops {
 		l := &r.Loops[i]

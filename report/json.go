@@ -256,6 +256,8 @@ type probeDoc struct {
 	Hop    int        `json:"hop,omitempty"`
 	Voice  bool       `json:"voice,omitempty"`
 	Marks  []Mark     `json:"marks,omitempty"`
+	// MarkWays is absent where no way is told.
+	MarkWays []bufferbloat.MarkWay `json:"mark_ways,omitempty"`
 }
 
 // wakingDoc is probe.Waking.
@@ -496,7 +498,7 @@ func (s *Series) document() probeDoc {
 		Reason: text(s.Reason), Error: text(s.Error), Void: s.Void, Count: s.Count.document(), Duplicates: value(s.Tally.Duplicates, counted), Reordered: value(s.Tally.Reordered, counted),
 		Corrupt: value(s.Tally.Corrupt, counted), Stray: value(s.Tally.Stray, counted), Rejected: value(s.Tally.Rejected, counted), RejectedBy: []string{}, FirstError: text(s.Tally.FirstError),
 		LatenessP99: value(s.LatenessP99, s.HasLateness), LatenessMax: value(s.LatenessMax, s.HasLateness), Resolution: value(s.Resolution, s.Resolution > 0),
-		Stamps: s.Stamps, ECN: s.ECN, Size: s.Size, Hop: s.Hop, Voice: s.Voice, Marks: s.Marks}
+		Stamps: s.Stamps, ECN: s.ECN, Size: s.Size, Hop: s.Hop, Voice: s.Voice, Marks: s.Marks, MarkWays: s.MarkWays}
 	if w := s.Tally.Waking; w.N > 0 {
 		d.Waking = &wakingDoc{w.N, w.P50, w.P99, w.Max}
 	}

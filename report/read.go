@@ -467,7 +467,7 @@ func (c *checker) series(d *probeDoc) Series {
 	c.times(field, d.Interval, d.LatenessP99, d.LatenessMax, d.Resolution)
 	s := Series{Name: d.Name, Kind: d.Kind, Target: d.Target, Address: d.Address, Interval: orZero(d.Interval), DSCP: d.DSCP, Primary: d.Primary,
 		Reason: orZero(d.Reason), Error: orZero(d.Error), Count: c.count(field, d.Count), Uncounted: d.Count == nil, Void: d.Void, Resolution: orZero(d.Resolution),
-		Stamps: d.Stamps, ECN: d.ECN, Size: d.Size, Hop: d.Hop, Voice: d.Voice, Marks: d.Marks}
+		Stamps: d.Stamps, ECN: d.ECN, Size: d.Size, Hop: d.Hop, Voice: d.Voice, Marks: d.Marks, MarkWays: d.MarkWays}
 	s.LatenessP99, s.HasLateness = of(d.LatenessP99)
 	s.LatenessMax = orZero(d.LatenessMax)
 	t := &s.Tally

@@ -209,14 +209,15 @@ type Series struct {
 	Tally                       probe.Tally
 	LatenessP99, LatenessMax    time.Duration // of our own sends after their due times; valid with HasLateness
 	HasLateness                 bool
-	Resolution                  time.Duration // the smallest difference that its stamps tell apart
-	Stamps                      *Stamps       // nil where the source does not tell, and where there were no replies
-	Void                        bool          // our own lateness voids the series
-	ECN                         string        // of what was sent, "" for Not-ECT
-	Size                        int           // of a datagram's payload as planned, 0 for the kind's own
-	Hop                         int           // how many hops away the router is, of a series of kind "path"
-	Voice                       bool          // its packets are like those of a call
-	Marks                       []Mark        // that replies came in with; nil where that is not known
+	Resolution                  time.Duration         // the smallest difference that its stamps tell apart
+	Stamps                      *Stamps               // nil where the source does not tell, and where there were no replies
+	Void                        bool                  // our own lateness voids the series
+	ECN                         string                // of what was sent, "" for Not-ECT
+	Size                        int                   // of a datagram's payload as planned, 0 for the kind's own
+	Hop                         int                   // how many hops away the router is, of a series of kind "path"
+	Voice                       bool                  // its packets are like those of a call
+	Marks                       []Mark                // that replies came in with; nil where that is not known
+	MarkWays                    []bufferbloat.MarkWay // what became of its marks on the ways that are told
 }
 
 // seed makes the bootstrap's draws the same for the same recording.

@@ -52,7 +52,7 @@ func resolution(s host.Stamp) time.Duration {
 
 func newSeries(p *bufferbloat.ProbeSeries, room *room) Series {
 	s := Series{Name: p.Name, Kind: p.Kind, Target: p.Target, Address: p.Address, Interval: p.Interval, DSCP: p.DSCP, Primary: p.Primary,
-		Reason: p.Reason, Error: p.Error, Tally: p.Tally, ECN: p.ECN, Size: p.Size, Hop: p.Hop, Voice: p.Voice, Marks: newMarks(&p.Tally), Stamps: newStamps(p)}
+		Reason: p.Reason, Error: p.Error, Tally: p.Tally, ECN: p.ECN, Size: p.Size, Hop: p.Hop, Voice: p.Voice, Marks: newMarks(&p.Tally), MarkWays: p.MarkWays(), Stamps: newStamps(p)}
 	s.Uncounted = p.NoLoss != ""
 	for sample := range p.All() {
 		o := outcome(&sample)

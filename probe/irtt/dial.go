@@ -31,11 +31,15 @@ func Dial(ctx context.Context, h host.Host, target netip.AddrPort, po probe.Opti
 		Version:  wire.Version,
 		Duration: o.Duration,
 		Interval: po.Interval,
-		Length:   o.Length,
 		Stats:    wire.CountStats | wire.WindowStats,
 		Stamps:   wire.BothStamps,
 		Clock:    wire.BothClocks,
 		DS:       po.Socket.DSCP.Byte(),
+		Length:   o.Length,
+	}
+	if po.Socket.DSCP != 0 || po.Socket.ECN != host.NotECT {
+		asked.Length = 0
+		asked.Fill, asked.Length = wire.FillDS, max(o.Length, asked.EchoSize(o.HMAC != nil)+wire.MarkSize)
 	}
 	if asked.Duration == 0 {
 		asked.Duration = wire.Endless
@@ -86,7 +90,7 @@ func (s *session) open(ctx context.Context, clock host.Clock, o Options) error {
 	case reply.Token == 0:
 		return fmt.Errorf("%w (token 0 in its open reply)", ErrRefused)
 	}
-	if err := checkGranted(s.asked, reply.Params); err != nil {
+	if err := checkGranted(s.asked, reply.Params, o.Length); err != nil {
 		s.sendClose(reply.Token)
 		return err
 	}

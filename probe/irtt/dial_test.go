@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/irtt"
 	"bufferbloat/internal/wire/irtt/hmacmd5"
@@ -179,6 +180,7 @@ func TestWhatTheServerChangesIsAnError(t *testing.T) {
 	for _, c := range []struct {
 		claim     string
 		o         Options
+		dscp      dscp.CodePoint
 		change    func(p *wire.Params)
 		parameter string // of the RestrictedError, "" for no error
 		interval  time.Duration
@@ -201,7 +203,9 @@ func TestWhatTheServerChangesIsAnError(t *testing.T) {
 		{claim: "a raised length", change: func(p *wire.Params) { p.Length = 100 }, parameter: "length"},
 		{claim: "another clock", change: func(p *wire.Params) { p.Clock = wire.WallClock }, parameter: "clock"},
 		{claim: "a mark that was not asked for", change: func(p *wire.Params) { p.DS = 4 }, parameter: "DSCP"},
-		{claim: "a fill that was not asked for", change: func(p *wire.Params) { p.Fill = "rand" }, parameter: "fill"},
+		{claim: "a fill of its own", change: func(p *wire.Params) { p.Fill = "pattern:69727474" }},
+		{claim: "no room for the mark", dscp: 46, change: func(p *wire.Params) { p.Length = 0 }},
+		{claim: "another fill than the mark", dscp: 46, change: func(p *wire.Params) { p.Fill = "pattern:69727474" }},
 		{claim: "one stamp for two", change: func(p *wire.Params) { p.Stamps = wire.MidpointStamp },
 			warning: "the irtt server gives only one time stamp per probe: RTT includes its own processing time"},
 		{claim: "no stamps and no clock", change: func(p *wire.Params) { p.Stamps, p.Clock = wire.NoStamps, 0 },
@@ -212,7 +216,7 @@ func TestWhatTheServerChangesIsAnError(t *testing.T) {
 		t.Run(c.claim, func(t *testing.T) {
 			inFakeTime(t, func(t *testing.T, client *fakeHost) {
 				client.net.answer(t, opener(func(o *wire.Open) bool { c.change(&o.Params); return true }))
-				tr, err := Dial(t.Context(), client, serverAt, probe.Options{}, c.o)
+				tr, err := Dial(t.Context(), client, serverAt, probe.Options{Socket: host.Options{DSCP: c.dscp}}, c.o)
 				if c.parameter == "" {
 					if err != nil {
 						t.Fatal(err)

@@ -37,7 +37,7 @@ type Options struct {
 	// begins with 0x as hexadecimal digits.
 	HMAC func() hash.Hash
 	// Length is the UDP payload of each request and reply in bytes, less than the protocol's own fields need means just those: 60, or 76 with a
-	// key. More than MaxSafeLength may not pass the path.
+	// key, and 2 more where probes have a mark, with which a server of ours says how they came in. More than MaxSafeLength may not pass the path.
 	Length int
 	// Duration is how long the session is to last, which the server must grant in full. 0 asks for no end and takes what
 	// the server grants: Send says so when it is over.
@@ -88,7 +88,7 @@ var (
 
 // RestrictedError says that the server would run the test only with another value of a parameter. The session is closed then.
 type RestrictedError struct {
-	Parameter      string // "interval", "duration", "length", "clock", "DSCP", "fill"
+	Parameter      string // "interval", "duration", "length", "clock", "DSCP"
 	Asked, Granted string // as people read them
 	Advice         string
 	// Interval and Duration are what the server grants where that is the Parameter, otherwise 0. An interval above the one asked for is the
@@ -101,8 +101,9 @@ func (e *RestrictedError) Error() string {
 }
 
 // checkGranted returns an error unless the session runs as asked for. Fewer statistics and stamps are taken: what they
-// would have told is then absent from the replies.
-func checkGranted(asked, granted wire.Params) error {
+// would have told is then absent from the replies, and so is the mark that a request came in with. Replies may be as short as length, which is what the
+// user wants.
+func checkGranted(asked, granted wire.Params, length int) error {
 	if granted.Version != wire.Version {
 		return fmt.Errorf("server speaks irtt protocol version %d, want %d; use another server", granted.Version, wire.Version)
 	}
@@ -114,8 +115,8 @@ func checkGranted(asked, granted wire.Params) error {
 		return &RestrictedError{Parameter: "duration", Asked: asked.Duration.String(), Granted: granted.Duration.String(),
 			Advice: "make the test shorter or use another server", Duration: granted.Duration}
 	}
-	if granted.Length != asked.Length {
-		return &RestrictedError{Parameter: "length", Asked: fmt.Sprint(asked.Length), Granted: fmt.Sprint(granted.Length),
+	if granted.Length < length || granted.Length > asked.Length {
+		return &RestrictedError{Parameter: "length", Asked: fmt.Sprint(length), Granted: fmt.Sprint(granted.Length),
 			Advice: "ask for no more than it grants"}
 	}
 	if granted.Stamps != wire.NoStamps && granted.Clock != asked.Clock {
@@ -125,10 +126,6 @@ func checkGranted(asked, granted wire.Params) error {
 	if granted.DS != asked.DS {
 		return &RestrictedError{Parameter: "DSCP", Asked: fmt.Sprintf("%#02x", asked.DS), Granted: fmt.Sprintf("%#02x", granted.DS),
 			Advice: "its replies would not have the mark: probe without DSCP or use another server"}
-	}
-	if granted.Fill != asked.Fill {
-		return &RestrictedError{Parameter: "fill", Asked: fmt.Sprintf("%q", asked.Fill), Granted: fmt.Sprintf("%q", granted.Fill),
-			Advice: "use another server"}
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ type session struct {
 	hmac    wire.Flags // wire.FlagHMAC with a key, otherwise 0
 	token   wire.Token
 	fields  wire.Fields
-	size    int // bytes of a request, and of a reply at least
+	size    int  // bytes of a request, and of a reply at least
+	marks   bool // the server tells which mark a request came in with
 	warning string
 	took    time.Duration // to open it
 	opens   [2]uint64     // what the socket's SendStamps said when it was opened
@@ -51,6 +52,7 @@ func (s *session) begin(reply wire.Open) {
 	s.token = reply.Token
 	s.fields = reply.Params.Fields()
 	s.size = reply.Params.EchoSize(s.hmac != 0)
+	s.marks = reply.Params.Fill == wire.FillDS
 	s.warning = warning(s.asked, reply.Params)
 	if c, ok := s.conn.(host.SendStamper); ok {
 		s.opens[0], s.opens[1] = c.SendStamps()

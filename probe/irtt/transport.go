@@ -181,7 +181,7 @@ func (t *Transport) hear(s *session, b []byte, d host.Datagram) (probe.Reply, bo
 	if len(b) < s.size {
 		return corrupt, true
 	}
-	e, _, err := wire.ParseEcho(b, s.fields)
+	e, payload, err := wire.ParseEcho(b, s.fields)
 	if err != nil {
 		return corrupt, true
 	}
@@ -195,6 +195,9 @@ func (t *Transport) hear(s *session, b []byte, d host.Datagram) (probe.Reply, bo
 	r := probe.Reply{Kind: probe.Answer, Seq: uint64(e.Seq), At: d.At, Stamp: d.Stamp, DS: d.DS, HasDS: d.HasDS, Processing: processing(&e)}
 	if ok {
 		r.Up, r.Down, r.HasOneWay = oneWay(at, d.At, &e)
+	}
+	if s.marks {
+		r.UpDS, r.HasUpDS = wire.Mark(payload)
 	}
 	r.Verdicts = s.ledger.reply(int64(e.Seq), e.Window, e.Count, int64(next)-1)
 	return r, true

@@ -27,7 +27,7 @@ const (
 	sweepInterval   = time.Second
 	// maxGrowth is how much longer than an open request its answer may be: the token, and a raised interval.
 	maxGrowth = 8 + 4
-	// fillRandom is the one fill that a client may ask for.
+	// fillRandom is the fill of the protocol that a client may ask for, beside wire.FillDS.
 	fillRandom = "rand"
 	filler     = "irtt"
 )
@@ -128,7 +128,7 @@ func (v *service) open(b []byte, d host.Datagram, marks bool, out []byte) []byte
 		v.ignore(d, "open request", "too many of them; raise the limit, or wait")
 		return nil
 	}
-	reply := wire.Open{Flags: o.Flags | wire.FlagReply, Params: v.restrict(o.Params, marks)}
+	reply := wire.Open{Flags: o.Flags | wire.FlagReply, Params: v.restrict(o.Params, marks, d.HasDS)}
 	if size := len(reply.AppendTo(out[:0])); size > len(b)+maxGrowth {
 		v.ignore(d, "open request", "its answer would be too long")
 		return nil
@@ -144,8 +144,8 @@ func (v *service) open(b []byte, d host.Datagram, marks bool, out []byte) []byte
 }
 
 // restrict returns the parameters that the server grants. A fill that is not allowed is left out, which means the server's own; naming that one,
-// as the stock server does, could make the answer longer.
-func (v *service) restrict(p wire.Params, marks bool) wire.Params {
+// as the stock server does, could make the answer longer. told says that the socket tells which marks come in.
+func (v *service) restrict(p wire.Params, marks, told bool) wire.Params {
 	p.Version = wire.Version
 	p.Duration = min(p.Duration, v.o.MaxDuration)
 	p.Interval = min(max(p.Interval, v.o.MinInterval), v.o.Timeout/timeoutShare)
@@ -153,7 +153,7 @@ func (v *service) restrict(p wire.Params, marks bool) wire.Params {
 	if v.o.NoDSCP || !marks {
 		p.DS = 0
 	}
-	if p.Fill != fillRandom {
+	if p.Fill != fillRandom && !(p.Fill == wire.FillDS && told) {
 		p.Fill = ""
 	}
 	return p
@@ -286,19 +286,22 @@ func (v *service) echo(b []byte, d host.Datagram, out []byte) ([]byte, dscp.Code
 		reply.Flags |= wire.FlagClose
 		v.forget(s, d.At, "ended: its time was over")
 	}
-	return v.encode(&reply, s, d.At, out), s.mark
+	return v.encode(&reply, s, d, out), s.mark
 }
 
 // encode finishes a reply. The send stamp is taken as late as an HMAC over it allows.
-func (v *service) encode(e *wire.Echo, s *session, at time.Time, out []byte) []byte {
+func (v *service) encode(e *wire.Echo, s *session, d host.Datagram, out []byte) []byte {
 	now := v.clock.Now()
-	e.Receive, e.Send = v.stamp(at), v.stamp(now)
-	e.Midpoint = v.stamp(at.Add(now.Sub(at) / 2))
+	e.Receive, e.Send = v.stamp(d.At), v.stamp(now)
+	e.Midpoint = v.stamp(d.At.Add(now.Sub(d.At) / 2))
 	b := e.AppendTo(out[:0], s.fields)
 	payload := b[len(b):s.size]
-	if s.random {
+	switch s.fill {
+	case fillRandom:
 		_, _ = v.fill.Read(payload) // never an error
-	} else {
+	case wire.FillDS:
+		wire.FillMark(payload, d.DS, d.HasDS)
+	default:
 		for n := range payload {
 			payload[n] = filler[n%len(filler)]
 		}

@@ -505,6 +505,39 @@ func TestPayloadIsTheFillerOrRandom(t *testing.T) {
 	}
 }
 
+func TestAReplySaysWithWhichMarkItsRequestCameIn(t *testing.T) {
+	b := newBench(t, Options{})
+	p := asked
+	p.Length, p.Fill = 64, wire.FillDS
+	request := wire.Open{Flags: wire.FlagOpen, Params: p}.AppendTo(nil)
+	open := func(d host.Datagram) wire.Open {
+		d.At = b.clock.now
+		reply, _ := b.handle(request, d, true, make([]byte, 0, 65507))
+		o, err := wire.ParseOpen(reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	blind := netip.AddrPortFrom(client.Addr(), 7)
+	if o := open(host.Datagram{From: blind}); o.Params.Fill != "" {
+		t.Errorf("a socket that does not tell marks grants the fill %q", o.Params.Fill)
+	}
+	o := open(host.Datagram{From: client, HasDS: true})
+	if o.Params.Fill != wire.FillDS {
+		t.Fatalf("granted the fill %q", o.Params.Fill)
+	}
+	for seq, c := range []host.Datagram{{DS: 0xb8, HasDS: true}, {DS: 3, HasDS: true}, {HasDS: true}, {}} {
+		c.From, c.At = client, b.clock.now
+		reply, _ := b.handle(b.request(o, uint32(seq)), c, true, make([]byte, 0, 65507))
+		_, payload, err := wire.ParseEcho(reply, p.Fields())
+		ds, told := wire.Mark(payload)
+		if err != nil || ds != c.DS || told != c.HasDS || len(reply) != 64 {
+			t.Errorf("a request with %#02x (told %v): a reply of %d bytes says %#02x (%v, %v)", c.DS, c.HasDS, len(reply), ds, told, err)
+		}
+	}
+}
+
 func TestWindowsOfReorderedRequests(t *testing.T) {
 	for _, c := range []struct {
 		claim string

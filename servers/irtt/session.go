@@ -17,7 +17,7 @@ type session struct {
 	fields   wire.Fields
 	size     int // bytes of every reply
 	mark     dscp.CodePoint
-	random   bool          // replies are filled with random bytes
+	fill     string        // of the replies, "" for the server's own
 	duration time.Duration // granted, 0 if the client named none
 
 	proven bool      // an echo request came, so the client's address is its own
@@ -38,7 +38,7 @@ func newSession(token wire.Token, d host.Datagram, asked, granted wire.Params, h
 		fields:   granted.Fields(),
 		size:     granted.EchoSize(hmac),
 		mark:     dscp.FromByte(granted.DS), // the client's ECN bits are not sent: a reply is Not-ECT
-		random:   granted.Fill == fillRandom,
+		fill:     granted.Fill,
 		duration: granted.Duration,
 		last:     d.At,
 		bucket:   newBucket(float64(burst)),

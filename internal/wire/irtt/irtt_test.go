@@ -357,3 +357,23 @@ func FuzzClose(f *testing.F) {
 		}
 	})
 }
+
+func TestAMarkIsToldWhereThereIsRoom(t *testing.T) {
+	for size := range 5 {
+		for _, known := range []bool{false, true} {
+			for _, ds := range []uint8{0, 1, 0xb8, 0xff} {
+				payload := bytes.Repeat([]byte{0xaa}, size)
+				FillMark(payload, ds, known)
+				got, ok := Mark(payload)
+				if want := known && size >= MarkSize; ok != want || ok && got != ds {
+					t.Errorf("%#02x (known %v) in %d bytes: got %#02x, %v", ds, known, size, got, ok)
+				}
+			}
+		}
+	}
+	for _, fill := range []string{"", "irttirtt", strings.Repeat("\x00", 20)} {
+		if ds, ok := Mark([]byte(fill)); ok {
+			t.Errorf("the fill %q tells %#02x", fill, ds)
+		}
+	}
+}

@@ -16,7 +16,7 @@ type Params struct {
 	Stamps   Stamps
 	Clock    Clock
 	DS       uint8  // the whole DS byte that echoes carry, not the code point
-	Fill     string // the payload of echo replies: "rand", "none", "pattern:HEX"; "" for the server's own
+	Fill     string // the payload of echo replies: "rand", "none", "pattern:HEX", FillDS; "" for the server's own
 }
 
 // Endless is the duration of a test without an end.
