@@ -208,7 +208,7 @@ func TestATestWithoutAnEndOfItsOwnHasTheTimeOfTheLongest(t *testing.T) {
 					}
 				}()
 				code := c.refused(2 * time.Minute)
-				if d := h.Now().Sub(began); code != wire.PastItsTime || d < time.Minute || d > time.Minute+time.Second {
+				if d := h.Now().Sub(began); code != wire.DurationLimit || d < time.Minute || d > time.Minute+time.Second {
 					t.Errorf("%+v: it ended with %v after %v", p, code, d)
 				}
 				_ = data[0].Close()

@@ -127,6 +127,10 @@ func TestStockClients(t *testing.T) {
 			case tt.bytes > 0 && received != tt.bytes:
 				t.Errorf("%s: %d bytes received, want %d", tt.args, received, tt.bytes)
 			case strings.Contains(tt.args, "fq-rate"): // it writes ahead of its pace
+			case strings.HasPrefix(tt.args, "-u -l 1200 -n 100K"): // the server sends on, until the client has told it that it has enough
+				if received < 100<<10 || received > sent {
+					t.Errorf("%s: %d bytes received of %d", tt.args, received, sent)
+				}
 			case strings.Contains(tt.args, "-O"): // each end omits by its own clock, and the machine may be busy
 			case received == 0 || received+slack < sent || received > sent:
 				t.Errorf("%s: %d bytes received of %d, which is more than %d apart", tt.args, received, sent, slack)
@@ -161,17 +165,55 @@ func TestStockClientsPrintWhyTheyAreRefused(t *testing.T) {
 			t.Errorf("%s: it prints %q, want %q", args, r.Error, want)
 		}
 	}
-	// One that stays in the middle of its test, and one that comes meanwhile.
-	h := host.NewKernel()
-	p := begin(t, h, at)
-	defer p.conn.Close()
-	data := p.open(wire.Params{Parallel: 1, Time: 5 * time.Second, Rate: bitrate.Mbit}, at)
-	defer data[0].Close()
-	if r := stock(t, at, "-t", "1", "-b", "1M"); !strings.Contains(r.Error, "busy") {
-		t.Errorf("it prints %q, want that the server is busy", r.Error)
-	}
 	if all := strings.Join(lines(), "\n"); !strings.Contains(all, "at most 5s is allowed") || !strings.Contains(all, "at most 10Mbit") {
 		t.Errorf("the log does not state the caps: %s", all)
+	}
+}
+
+// What a client may not have now, or in this hour, has one word in the protocol.
+func TestStockClientsPrintThatTheServerIsBusy(t *testing.T) {
+	iperf3(t)
+	for name, tt := range map[string]struct {
+		o    Options
+		held bool   // by a test that goes on
+		log  string // states the cap
+	}{
+		"tests at once":                {Options{MaxTests: 1}, true, "1 tests are running, which is this server's limit"},
+		"tests of an address at once":  {Options{MaxTestsPerAddress: 1}, true, "this server's limit for one address"},
+		"tests of an address, an hour": {Options{MaxTestsPerHour: 1}, false, "has begun 1 tests, which is this server's limit in an hour"},
+		"bytes of an address, an hour": {Options{MaxBytesPerHour: 1000}, false, "this server's limit in an hour is 1000"},
+	} {
+		h := host.NewKernel()
+		at, lines := serve(t, h, tt.o)
+		p := begin(t, h, at)
+		data := p.open(wire.Params{Parallel: 1, Time: 5 * time.Second}, at)
+		if !tt.held {
+			_, _ = data[0].Write(make([]byte, 2000))
+			p.end(1)
+			_ = data[0].Close()
+			for left := true; left; { // until its end is noted
+				time.Sleep(5 * time.Millisecond)
+				left = len(lines()) < 2
+			}
+		}
+		r := stock(t, at, "-n", "64K")
+		for deadline := time.Now().Add(10 * time.Second); !tt.held && r.Error == "" && time.Now().Before(deadline); {
+			r = stock(t, at, "-n", "64K") // the bytes are counted a moment after the end
+		}
+		if all := strings.Join(lines(), "\n"); !strings.Contains(r.Error, "busy") || !strings.Contains(all, tt.log) {
+			t.Errorf("%s: it prints %q, want that the server is busy; the log says %q, want %q in it", name, r.Error, all, tt.log)
+		}
+		_ = data[0].Close()
+		_ = p.conn.Close()
+	}
+}
+
+func TestAStockClientPrintsThatATestWithoutAnEndWasTooLong(t *testing.T) {
+	at, _ := serve(t, host.NewKernel(), Options{MaxLength: time.Second})
+	for _, args := range []string{"-t 0 -b 1M", "-t 0 -R -b 1M"} {
+		if r := stock(t, at, strings.Fields(args)...); !strings.Contains(r.Error, "duration") {
+			t.Errorf("%s: it prints %q", args, r.Error)
+		}
 	}
 }
 

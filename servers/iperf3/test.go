@@ -237,7 +237,7 @@ func (t *test) until() time.Time {
 func (t *test) broken(alive context.Context) *refusal {
 	switch cause := context.Cause(alive); {
 	case cause == nil && t.p.Time == 0:
-		return refuse(wire.PastItsTime, "it had no end of its own, and %v is the longest that this server allows", t.o.MaxLength)
+		return refuse(t.tooLong(), "it had no end of its own, and %v is the longest that this server allows", t.o.MaxLength)
 	case cause == nil:
 		return refuse(wire.PastItsTime, "%v past its time", lengthGrace)
 	case errors.Is(cause, errStalled):
