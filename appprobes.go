@@ -236,6 +236,9 @@ func (r *run) openHops(ctx context.Context, pp *ProbePlan) (open []openProbe, er
 		p := openProbe{options: o, transport: t, series: a.series()}
 		p.series.Name = fmt.Sprintf("%s %d", pp.Name, hop.TTL)
 		p.series.Address, p.series.Hop, p.series.NoLoss = hop.Addr.String(), int(hop.TTL), routerLimit
+		if hop.UDP {
+			p.series.Reason = "by UDP, since no router answers for ICMP echo requests"
+		}
 		open = append(open, p)
 	}
 	return open, nil

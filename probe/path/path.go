@@ -34,6 +34,21 @@ type Options struct {
 type Hop struct {
 	TTL  uint8 // how many hops away: 1 is the gateway
 	Addr netip.Addr
+	UDP  bool // it is probed with UDP datagrams, as no router answers for echo requests
+}
+
+// prober is a probe.Transport of one distance.
+type prober interface {
+	probe.Transport
+	Answers() []netip.Addr
+	SendStamps() (stack, all uint64)
+}
+
+// dialer opens a prober.
+type dialer func(ctx context.Context, network host.Network, target netip.Addr, ttl uint8, o probe.Options) (prober, error)
+
+func dialEcho(ctx context.Context, network host.Network, target netip.Addr, ttl uint8, o probe.Options) (prober, error) {
+	return icmp.DialHop(ctx, network, target, ttl, o)
 }
 
 // tries is how often each distance is probed in a search. A router that may answer once in a second answers a few at once.
@@ -42,8 +57,9 @@ const (
 	tryEvery = 100 * time.Millisecond
 )
 
-// Discover returns the routers on the way to target that answer, nearest first, without target itself and what is behind it. It sends three probes to
-// each distance. Without one that answers, the result is empty; an error says that no probe could be sent.
+// Discover returns the routers on the way to target that answer, nearest first, without target itself and what is behind it. It sends three echo requests to
+// each distance, and where no router answers, or ICMP is not permitted, three UDP datagrams. Without one that answers, the result is empty; an error says that no probe
+// could be sent.
 func Discover(ctx context.Context, h host.Host, target netip.Addr, po probe.Options, o Options) ([]Hop, error) {
 	if o.Hops == 0 {
 		o.Hops = DefaultHops
@@ -55,26 +71,41 @@ func Discover(ctx context.Context, h host.Host, target netip.Addr, po probe.Opti
 		return nil, fmt.Errorf("look for routers over %d hops with a patience of %v: want 1 to %d, and more than 0", o.Hops, o.Patience, MaxHops)
 	}
 	target = target.Unmap()
-	answers, err := search(ctx, h, target, po, o)
-	if err != nil {
-		return nil, fmt.Errorf("look for routers on the way to %v: %w", target, err)
-	}
-	var hops []Hop
-	for i, list := range answers {
-		for _, a := range list {
-			if a.WithZone("") == target.WithZone("") {
-				return hops, nil
+	answers, err := search(ctx, h, target, po, o, dialEcho)
+	hops, beside := routers(answers, target)
+	if len(hops) == 0 && !beside && ctx.Err() == nil {
+		if answers, udpErr := search(ctx, h, target, po, o, dialDatagrams); udpErr == nil {
+			if hops, _ = routers(answers, target); len(hops) > 0 {
+				err = nil
+			}
+			for i := range hops {
+				hops[i].UDP = true
 			}
 		}
-		if len(list) > 0 {
-			hops = append(hops, Hop{uint8(i + 1), list[0]})
-		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for routers on the way to %v: %w", target, err)
 	}
 	return hops, nil
 }
 
+// routers returns the routers among those who answered at each distance, and whether target itself is the first hop.
+func routers(answers [][]netip.Addr, target netip.Addr) (hops []Hop, beside bool) {
+	for i, list := range answers {
+		for _, a := range list {
+			if a.WithZone("") == target.WithZone("") {
+				return hops, i == 0
+			}
+		}
+		if len(list) > 0 {
+			hops = append(hops, Hop{TTL: uint8(i + 1), Addr: list[0]})
+		}
+	}
+	return hops, false
+}
+
 // search returns who answers at each distance.
-func search(ctx context.Context, h host.Host, target netip.Addr, po probe.Options, o Options) ([][]netip.Addr, error) {
+func search(ctx context.Context, h host.Host, target netip.Addr, po probe.Options, o Options, dial dialer) ([][]netip.Addr, error) {
 	po.Interval, po.Deadline = tryEvery, o.Patience
 	limited, cancel := host.WithTimeout(ctx, h, tries*tryEvery+o.Patience)
 	defer cancel()
@@ -83,7 +114,7 @@ func search(ctx context.Context, h host.Host, target netip.Addr, po probe.Option
 	var failed error
 	for i := range answers {
 		// The sockets are opened here, because a goroutine may run in another network namespace than its caller.
-		t, err := icmp.DialHop(ctx, h, target, uint8(i+1), po)
+		t, err := dial(ctx, h, target, uint8(i+1), po)
 		if err != nil {
 			failed = err
 			break
@@ -109,17 +140,21 @@ func search(ctx context.Context, h host.Host, target netip.Addr, po probe.Option
 
 // Transport is a probe.Transport of one router.
 //
-// The RTT is from the send of an ICMP echo request with the hop's TTL to the router's word that the TTL ran out. Routers make that word where
+// The RTT is from the send of an ICMP echo request, or a UDP datagram, with the hop's TTL to the router's word that the TTL ran out. Routers make that word where
 // they have time for it: a high RTT of one router that those behind it do not have is its own, not the path's. What does not come back is no
 // loss of the path, as routers limit how many such words they send.
 type Transport struct {
-	*icmp.Transport
+	prober
 	hop Hop
 }
 
 // Dial opens a Transport of the router hop on the way to target. Nothing is sent.
 func Dial(ctx context.Context, network host.Network, target netip.Addr, hop Hop, po probe.Options) (*Transport, error) {
-	t, err := icmp.DialHop(ctx, network, target, hop.TTL, po)
+	dial := dialEcho
+	if hop.UDP {
+		dial = dialDatagrams
+	}
+	t, err := dial(ctx, network, target.Unmap(), hop.TTL, po)
 	if err != nil {
 		return nil, fmt.Errorf("probe router %v: %w", hop.Addr, err)
 	}
