@@ -40,6 +40,7 @@ type openFlow struct {
 	recorded Flow          // as it stands in the recording, without its points
 	tellTCP  func() (host.TCPInfo, bool)
 	tcp      *tcpSeries // nil where it is not kept
+	ecn      bool       // its ends have agreed on ECN
 }
 
 // close gives up a flow that will not be run.
@@ -80,6 +81,25 @@ func (r *run) load(ctx context.Context, ph PhasePlan) {
 		n = max(n, int(r.h.Now().Sub(began)/every)) // readings that were missed are not made up for
 	}
 	group.Wait()
+	r.sayECN(ph, flows)
+}
+
+// sayECN says how many flows had queues mark their packets instead of dropping them: this host's setting and the server's decide it, and no plan.
+func (r *run) sayECN(ph PhasePlan, flows []openFlow) {
+	agreed, asked := 0, 0
+	for i := range flows {
+		if flows[i].tcp != nil {
+			asked++
+		}
+		if flows[i].ecn {
+			agreed++
+		}
+	}
+	if agreed > 0 {
+		r.find(Finding{"ecn_agreed", Note, ph.Name, fmt.Sprintf(
+			"%s: %d of %d streams agreed on ECN with the server, by the settings of both (net.ipv4.tcp_ecn): a queue may mark their packets where it would drop others'",
+			ph.Name, agreed, asked)})
+	}
 }
 
 // prepared returns the flows of a phase, which were made ready before it or are now.
@@ -159,6 +179,7 @@ func (r *run) sampleFlows(flows []openFlow) {
 			continue
 		}
 		if info, ok := f.tellTCP(); ok {
+			f.ecn = f.ecn || info.ECN
 			f.tcp.keep(r.rec, at, &info)
 		}
 	}

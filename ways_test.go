@@ -113,6 +113,47 @@ func TestEachFlowAndProbeLeavesThisHostByItsOwnWay(t *testing.T) {
 	}
 }
 
+// agreed is a stack whose connections from an address have ECN.
+type agreed struct {
+	host.Host
+	mu   sync.Mutex
+	with map[net.Conn]bool
+}
+
+func (a *agreed) DialTCP(ctx context.Context, to netip.AddrPort, o host.Options) (net.Conn, error) {
+	c, err := a.Host.DialTCP(ctx, to, host.Options{})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.with[c] = err == nil && o.Source.IsValid()
+	return c, err
+}
+
+func (a *agreed) ListenTCP(ctx context.Context, _ netip.AddrPort, _ host.Options) (net.Listener, error) {
+	return a.Host.ListenTCP(ctx, netip.AddrPortFrom(netip.IPv4Unspecified(), 0), host.Options{})
+}
+
+func (a *agreed) TCPInfo(c net.Conn) (host.TCPInfo, error) {
+	info, err := a.Host.TCPInfo(c)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	info.ECN = a.with[c]
+	return info, err
+}
+
+func TestHowManyFlowsHaveECNIsSaid(t *testing.T) {
+	source := netip.MustParseAddr("198.51.100.1")
+	for want, sources := range map[string][2]netip.Addr{"": {}, "load: 1 of 2 streams agreed on ECN": {source}, "load: 2 of 2 streams agreed on ECN": {source, source}} {
+		rec, err := rig{link: light, host: func(h host.Host) host.Host { return &agreed{Host: h, with: map[net.Conn]bool{}} }}.run(t, t.Context(), one(time.Second,
+			bufferbloat.FlowPlan{Name: "a", Direction: load.Upload, Source: sources[0]}, bufferbloat.FlowPlan{Name: "b", Direction: load.Download, Source: sources[1]}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, ok := finding(rec, "ecn_agreed"); ok != (want != "") || ok && (!strings.HasPrefix(f.Text, want) || f.Severity != bufferbloat.Note) {
+			t.Errorf("got %+v, want %q", f, want)
+		}
+	}
+}
+
 func TestADeviceThatThisHostDoesNotHaveIsAnErrorBeforeTheRun(t *testing.T) {
 	w := &ways{seen: map[string]bool{}, missing: "wan9"}
 	p := wayPlan()

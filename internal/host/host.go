@@ -262,6 +262,8 @@ type TCPInfo struct {
 	DeliveryRate      bitrate.Bitrate // of the last data that was acknowledged; 0 where unknown
 	DeliveredCE       uint64          // segments whose acknowledgement echoed a congestion mark
 	HasDeliveredCE    bool
+	// ECN says that both ends agreed, as the connection was opened, to echo congestion marks (RFC 3168); false where the stack does not tell.
+	ECN bool
 	// Busy is for how long this end had data to send or under way; and of it, for how long the peer's receive window or this end's own send
 	// buffer held it back.
 	Busy, ReceiveWindowLimited, SendBufferLimited time.Duration

@@ -1116,6 +1116,39 @@ func TestAnOlderKernelsShortAnswerLeavesFieldsUnknown(t *testing.T) {
 	}
 }
 
+func TestWhetherBothEndsAgreedOnECNIsTold(t *testing.T) {
+	n := testnet.New(t)
+	for _, want := range []bool{false, true} {
+		setting := map[bool]string{false: "0", true: "1"}[want]
+		if out, err := n.Client.Command("sh", "-c", "echo "+setting+" >/proc/sys/net/ipv4/tcp_ecn").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		k := NewKernel()
+		var l net.Listener
+		var err error
+		n.Server.Inside(t, func() { l, err = k.ListenTCP(t.Context(), netip.AddrPortFrom(n.Server.IP, 0), Options{}) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var dialed net.Conn
+		n.Client.Inside(t, func() { dialed, err = k.DialTCP(t.Context(), AddrPortOf(l.Addr()), Options{}) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range map[string]net.Conn{"who dialed": dialed, "who was": accepted} {
+			if info, err := k.TCPInfo(c); err != nil || info.ECN != want {
+				t.Errorf("net.ipv4.tcp_ecn %s: %s has ECN %v, %v; want %v", setting, name, info.ECN, err, want)
+			}
+			_ = c.Close()
+		}
+		_ = l.Close()
+	}
+}
+
 func TestTheSourceIsTheOneAskedFor(t *testing.T) {
 	n := testnet.New(t)
 	source := netip.MustParseAddr("127.0.0.3")

@@ -38,6 +38,8 @@ func fromKernel(raw *unix.TCPInfo, size uintptr, dialed bool) TCPInfo {
 		SendMSS:          int(raw.Snd_mss),
 		CongestionWindow: int(raw.Snd_cwnd),
 	}
+	const optionECN = 8 // TCPI_OPT_ECN, linux/tcp.h
+	info.ECN = raw.Options&optionECN != 0
 	if raw.Backoff > 0 {
 		info.Backoff, info.NextRetry = int(raw.Backoff), time.Duration(raw.Rto)*time.Microsecond
 	}
