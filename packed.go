@@ -12,7 +12,7 @@ import (
 )
 
 // ReadPacked is ReadRecording for a recording that may be long. What grows with its length, the samples of series, the readings of flows and the values of
-// quantities, takes some 2 to 10 bytes each and is not in Samples, Points, At and Values, which are nil: All, Readings and Columns have it.
+// quantities, takes some 2 to 10 bytes each and is not in Samples, Points, At and Values, which are nil: All, Readings, Each and Columns have it.
 func ReadPacked(r io.Reader) (*Recording, error) { return readRecording(r, &Recording{packing: true}) }
 
 // All returns the samples in the order of their sequence numbers, wherever they are.
@@ -60,6 +60,19 @@ func (f *Flow) Ends() (first, last Point, ok bool) {
 		return first, last, false
 	}
 	return f.Points[0], f.Points[len(f.Points)-1], true
+}
+
+// Each yields the times and values, wherever they are.
+func (q *Quantity) Each(yield func(at time.Duration, value float64) bool) {
+	if q.packed != nil {
+		q.packed.each(yield)
+		return
+	}
+	for i := range min(len(q.At), len(q.Values)) {
+		if !yield(q.At[i], q.Values[i]) {
+			return
+		}
+	}
 }
 
 // Columns returns At and Values, or what would be in them where the recording is packed: then the slices are new.

@@ -126,16 +126,27 @@ func (k *packedValues) all() (at []time.Duration, values []float64) {
 	if k.n == 0 {
 		return nil, nil
 	}
-	at, values = make([]time.Duration, k.n), make([]float64, k.n)
-	t, v := timesReader{cursor: cursor{from: &k.times.blocks}}, cursor{from: &k.values}
-	last := 0.0
-	for i := range k.n {
-		t.more()
-		v.more()
-		at[i], last = t.next(), nextValue(&v, last)
-		values[i] = last
+	at, values = make([]time.Duration, 0, k.n), make([]float64, 0, k.n)
+	for t, v := range k.each {
+		at, values = append(at, t), append(values, v)
 	}
 	return at, values
+}
+
+func (k *packedValues) each(yield func(at time.Duration, value float64) bool) {
+	if k.n == 0 {
+		return
+	}
+	t, v := timesReader{cursor: cursor{from: &k.times.blocks}}, cursor{from: &k.values}
+	last := 0.0
+	for range k.n {
+		t.more()
+		v.more()
+		last = nextValue(&v, last)
+		if !yield(t.next(), last) {
+			return
+		}
+	}
 }
 
 // form is a way in which a value comes from a whole number. Most values do, and then the difference of two such numbers takes a byte or two.

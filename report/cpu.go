@@ -168,10 +168,9 @@ func meanWithin(rec *bufferbloat.Recording, name string, from, to time.Duration)
 		return 0, false
 	}
 	sum, n, began := 0.0, 0, time.Duration(0)
-	times, values := rec.Others[i].Columns()
-	for k, at := range times {
+	for at, v := range rec.Others[i].Each {
 		if began >= from && at <= to {
-			sum += values[k]
+			sum += v
 			n++
 		}
 		began = at

@@ -75,8 +75,8 @@ func notRun(rec *bufferbloat.Recording, phase string) func(name string) bool {
 // its time.
 func newFlow(f *bufferbloat.Flow, rec *bufferbloat.Recording) Flow {
 	out := Flow{Name: f.Name, FlowResult: f.Result, Error: f.Error}
-	if points := f.Readings(); rec.Truncated && !out.Flowed && len(points) > 1 {
-		first, last := points[0], points[len(points)-1]
+	if rec.Truncated && !out.Flowed && len(f.Readings()) > 1 {
+		first, last, _ := f.Ends()
 		out.Flowed, out.Bytes, out.First, out.Last = true, last.Bytes-min(first.Bytes, last.Bytes), first.At, last.At
 		out.CountedBy = load.CountedByReads
 		if f.Direction == load.Upload {

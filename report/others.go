@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,9 +19,18 @@ type Other struct {
 	stat.Values
 }
 
-func newOther(q *bufferbloat.Quantity) Other {
-	_, values := q.Columns()
-	return Other{q.Name, q.Unit, q.Flow, q.Resampled, stat.DescribeValues(values)}
+func newOthers(rec *bufferbloat.Recording) (all []Other) {
+	var values []float64 // of one after the other
+	for i := range rec.Others {
+		q := &rec.Others[i]
+		values = values[:0]
+		for _, v := range q.Each {
+			values = append(values, v)
+		}
+		slices.Sort(values)
+		all = append(all, Other{q.Name, q.Unit, q.Flow, q.Resampled, stat.DescribeSorted(values)})
+	}
+	return all
 }
 
 type otherDoc struct {

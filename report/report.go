@@ -231,11 +231,7 @@ func New(rec *bufferbloat.Recording) *Result {
 		r.noCPU = cmp.Or(rec.CPU.Why, "not recorded")
 	}
 	var others sync.WaitGroup
-	others.Go(func() {
-		for i := range rec.Others {
-			r.Others = append(r.Others, newOther(&rec.Others[i]))
-		}
-	})
+	others.Go(func() { r.Others = newOthers(rec) })
 	src := rand.NewPCG(seed, 0)
 	var room room
 	order := primaryFirst(rec.Probes)

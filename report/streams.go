@@ -104,11 +104,11 @@ func (ph *Phase) detail(rec *bufferbloat.Recording) {
 			}
 		}
 	}
-	tcp := tcpFigures(rec)
 	recorded := map[string]*bufferbloat.Flow{}
 	for i := range rec.Flows {
 		recorded[rec.Flows[i].Name] = &rec.Flows[i]
 	}
+	tcp := tcpFigures(rec, recorded, ph.Name)
 	for i := range ph.Goodput {
 		g := &ph.Goodput[i]
 		g.Detail = &Detail{Skipped: g.skipped}
@@ -372,17 +372,21 @@ func (p *pointer) bytes(at time.Duration) float64 {
 	return bytesAt(p.points[max(0, p.i-1):min(len(p.points), p.i+1)], at)
 }
 
-// tcpFigures sums up what TCP_INFO said of each flow.
-func tcpFigures(rec *bufferbloat.Recording) map[string]*TCPFigures {
+// tcpFigures sums up what TCP_INFO said of each flow of a phase.
+func tcpFigures(rec *bufferbloat.Recording, recorded map[string]*bufferbloat.Flow, phase string) map[string]*TCPFigures {
 	out := map[string]*TCPFigures{}
+	var values []float64 // of one quantity after the other
 	for i := range rec.Others {
 		q := &rec.Others[i]
 		_, what, ok := strings.Cut(q.Name, "::tcp_")
-		if q.Flow == "" || !ok {
+		if of := recorded[q.Flow]; !ok || of == nil || of.Phase != phase {
 			continue
 		}
-		at, values := q.Columns()
-		if len(values) == 0 || len(at) != len(values) {
+		values = values[:0]
+		for _, v := range q.Each {
+			values = append(values, v)
+		}
+		if len(values) == 0 {
 			continue
 		}
 		f := out[q.Flow]
@@ -395,11 +399,10 @@ func tcpFigures(rec *bufferbloat.Recording) map[string]*TCPFigures {
 	return out
 }
 
-// take sums up the values of one quantity, which are not modified.
-func (f *TCPFigures) take(what string, values []float64) {
-	sorted := slices.Clone(values)
+// take sums up the values of one quantity, which it puts in order of size.
+func (f *TCPFigures) take(what string, sorted []float64) {
+	last := sorted[len(sorted)-1]
 	sort.Float64s(sorted)
-	last := values[len(values)-1]
 	millis := func(v float64) *time.Duration { return value(time.Duration(v*1e6), v >= 0 && v < 1e12) }
 	secs := func(v float64) *time.Duration { return value(time.Duration(v*1e9), v >= 0 && v < 1e9) }
 	switch what {

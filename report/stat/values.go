@@ -11,12 +11,15 @@ type Values struct {
 
 // DescribeValues describes finite numbers. x is not modified.
 func DescribeValues(x []float64) Values {
-	v := Values{N: len(x)}
+	return DescribeSorted(slices.Sorted(slices.Values(x)))
+}
+
+// DescribeSorted is DescribeValues of numbers in order of size.
+func DescribeSorted(s []float64) Values {
+	v := Values{N: len(s)}
 	if v.N == 0 {
 		return v
 	}
-	s := slices.Clone(x)
-	slices.Sort(s)
 	v.Min, v.Max = s[0], s[len(s)-1]
 	v.Median, v.P99 = between(s, 0.5), between(s, 0.99)
 	v.HasP99 = v.N >= MinSamples(0.99)
