@@ -67,14 +67,14 @@ func TestWritesAreOfWholeSegments(t *testing.T) {
 	}{
 		{"where nothing is known", backlog{}, 100, 100, false},
 		{"nor the segment", backlog{limit: leastBacklog}, 100, 100, false},
-		{"a quarter of a small backlog", backlog{limit: leastBacklog, segment: 1448}, largest, 1448, true},
-		{"at least one segment", backlog{limit: leastBacklog, segment: 8948}, largest, 8948, true},
-		{"many of them", backlog{limit: 128 << 10, segment: 1448}, largest, 22 * 1448, true},
+		{"a quarter of a small backlog", backlog{limit: leastBacklog, segment: 1448}, chunk, 1448, true},
+		{"at least one segment", backlog{limit: leastBacklog, segment: 8948}, chunk, 8948, true},
+		{"many of them", backlog{limit: 128 << 10, segment: 1448}, chunk, 22 * 1448, true},
 		{"the rest of a limit", backlog{limit: 128 << 10, segment: 1448}, 100, 100, true},
-		{"whole buffers of a large backlog", backlog{limit: 1 << 20, segment: 1448}, largest, 4 * 45 * 1448, false},
-		{"of one segment each on loopback", backlog{limit: 1 << 20, segment: 65483}, largest, 4 * 65483, false},
+		{"whole buffers of a large backlog", backlog{limit: 1 << 20, segment: 1448}, chunk, 2 * 45 * 1448, false},
+		{"of one segment each on loopback", backlog{limit: 1 << 20, segment: 65483}, chunk, 2 * 65483, false},
 		{"the rest of a limit where it is less than one", backlog{limit: 1 << 20, segment: 1448}, 100, 100, false},
-		{"segments that are larger than a write", backlog{limit: 1 << 20, segment: 1 << 20}, largest, largest, false},
+		{"segments that are larger than a write", backlog{limit: 1 << 20, segment: 1 << 20}, chunk, chunk, false},
 	} {
 		if got, apart := c.b.piece(c.limit); got != c.want || apart != c.apart {
 			t.Errorf("%s: got %d, %v; want %d, %v", c.name, got, apart, c.want, c.apart)

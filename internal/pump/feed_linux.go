@@ -39,7 +39,7 @@ var source = sync.OnceValue(func() int {
 	defer unix.Close(pair[1])
 	const unit = 32 << 10
 	for at := 0; at < feedSize; {
-		if _, err := unix.Write(pair[0], payload()[at%largest:][:unit]); err != nil {
+		if _, err := unix.Write(pair[0], payload()[at%chunk:][:unit]); err != nil {
 			break
 		}
 		n, err := unix.Splice(pair[1], nil, in, nil, unit, unix.SPLICE_F_NONBLOCK)

@@ -76,15 +76,12 @@ type Outcome struct {
 // chunk is the size of a read or write. It is large enough that the cost of a turn does not show at 10 Gbit/s.
 const chunk = 128 << 10
 
-// largest is the most of one write where the stack takes what it has room for and does not wait for the rest.
-const largest = 2 * chunk
-
 // mostDiscarded is the most of one read without a buffer. A socket never holds so much.
 const mostDiscarded = 16 << 20
 
 // payload is what Send sends: the same bytes in every chunk, random so that a compressing link gains nothing by them.
 var payload = sync.OnceValue(func() []byte {
-	b := make([]byte, largest)
+	b := make([]byte, chunk)
 	_, _ = rand.NewChaCha8([32]byte{'b', 'l', 'o', 'a', 't'}).Read(b)
 	return b
 })
@@ -172,9 +169,6 @@ type writer struct {
 // tune sets up a socket for a flow; a single block is too short to be one.
 func (w *writer) tune() (release func()) {
 	o := w.p.o
-	if (o.Size == 0 || o.Size >= chunk) && o.Rate == 0 {
-		w.p.most = largest
-	}
 	if o.Limit > 0 && o.Limit <= chunk {
 		return func() {}
 	}
@@ -241,9 +235,9 @@ func (w *writer) look(now time.Time) {
 	if s, ok := w.p.sock.queue(); ok && w.queue.adapt(now, s) {
 		_ = w.p.sock.limitUnsent(w.queue.limit) // a limit that stays as it was costs time at the end and falsifies nothing
 	}
-	if !w.fed && w.p.most == largest && w.queue.rate >= fastFlow {
+	if !w.fed && w.p.most == chunk && w.p.o.Rate == 0 && w.queue.rate >= fastFlow {
 		w.fed = true
-		w.p.most = max(w.p.most, w.p.sock.openFeed())
+		w.p.most = max(chunk, w.p.sock.openFeed())
 	}
 }
 
@@ -407,4 +401,4 @@ func (p *pumping) arm(ctx context.Context) (End, error) {
 const ChunkSize = chunk
 
 // Payload returns ChunkSize bytes that mean nothing, the same in every call. They must not be written to.
-func Payload() []byte { return payload()[:chunk:chunk] }
+func Payload() []byte { return payload() }

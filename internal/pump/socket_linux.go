@@ -63,7 +63,7 @@ func (s *socket) sendOnce(fd uintptr) bool {
 	if s.feed != nil {
 		return s.spliceOnce(fd)
 	}
-	s.limit = min(s.limit, largest)
+	s.limit = min(s.limit, chunk)
 	return s.once(fd, unix.SYS_SENDTO, unsafe.SliceData(payload()), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT|s.apart)
 }
 
