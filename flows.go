@@ -170,19 +170,32 @@ func (r *run) notBegun(f *openFlow, err error) {
 func (r *run) sampleFlows(flows []openFlow) {
 	for i := range flows {
 		f := &flows[i]
-		at := r.now()
-		if bytes, ok := f.loader.Delivered(); ok && bytes > 0 {
-			r.rec.point(f.plan.Name, Point{at, bytes})
-			r.follow.point(f.plan.Name, f.plan.Direction, Point{at, bytes})
+		if p, ok := r.delivered(f.loader); ok && p.Bytes > 0 {
+			r.rec.point(f.plan.Name, p)
+			r.follow.point(f.plan.Name, f.plan.Direction, p)
 		}
 		if f.tcp == nil {
 			continue
 		}
 		if info, ok := f.tellTCP(); ok {
 			f.ecn = f.ecn || info.ECN
-			f.tcp.keep(r.rec, at, &info)
+			f.tcp.keep(r.rec, r.now(), &info)
 		}
 	}
+}
+
+// delivered reads a flow's counter. The stamp is from behind the reading, so that nothing counts before it has come; a reading in which this program had to
+// wait for a CPU is made again, since it may be from any time of it.
+func (r *run) delivered(l Loader) (p Point, ok bool) {
+	const quick, tries = time.Millisecond, 3
+	for range tries {
+		began := r.now()
+		p.Bytes, ok = l.Delivered()
+		if p.At = r.now(); p.At-began <= quick {
+			break
+		}
+	}
+	return p, ok
 }
 
 // openFlows agrees with the servers on all flows of a phase, which will begin later by up to ahead.
