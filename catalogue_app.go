@@ -25,6 +25,7 @@ func applicationPlans() []Definition {
 		{Name: "burst_length", Type: Duration, Default: "5s", Help: "how long a burst lasts"},
 		{Name: "burst_psize", Type: Count, Default: "500", Help: "bytes of a datagram's payload"},
 		{Name: "burst_rate", Type: Rate, Default: "100mbit", Help: "rate of a burst"},
+		{Name: "burst_ports", Type: Count, Default: "1", Help: "flows that share a burst, each of a port of its own"},
 	}
 	return []Definition{
 		define("voip", "A voice call, and no load", func(d *draft) { d.unloaded = true; d.call() }, idle),
@@ -108,16 +109,24 @@ func floods(staggered bool) func(*draft) {
 	}
 }
 
-// bursts adds as many bursts as fit into the length, each after as much idle time; after the last there is none.
+// bursts adds as many bursts as fit into the length, each after as much idle time, by as many flows as it has ports; after the last there is none.
 func (d *draft) bursts() {
 	each := get[time.Duration](d.Values, "burst_length")
 	if d.lead <= 0 || each <= 0 || d.length < d.lead+each {
 		d.err = fmt.Errorf("%s: no burst of %v fits into %v after a lead of %v", d.name, each, d.length, d.lead)
 		return
 	}
+	ports := max(get[int](d.Values, "burst_ports"), 1)
+	rate := get[bitrate.Bitrate](d.Values, "burst_rate") / bitrate.Bitrate(ports)
 	for i := range int(min(d.length/(d.lead+each), MaxFlows)) {
-		d.flow(load.Upload, fmt.Sprintf("Burst %d", i), FlowPlan{Protocol: IPerf3UDP, Rate: get[bitrate.Bitrate](d.Values, "burst_rate"),
-			Size: get[int](d.Values, "burst_psize"), Start: time.Duration(i) * (d.lead + each), Length: each})
+		for port := range min(ports, MaxFlows+1-len(d.flows)) { // one too many is enough for the check to say so
+			name := fmt.Sprintf("Burst %d", i)
+			if ports > 1 {
+				name += fmt.Sprintf("::%d", port+1)
+			}
+			d.flow(load.Upload, name, FlowPlan{Protocol: IPerf3UDP, Rate: rate, Size: get[int](d.Values, "burst_psize"),
+				Start: time.Duration(i) * (d.lead + each), Length: each})
+		}
 	}
 	d.length, d.noTail = d.length-d.lead, true
 }

@@ -117,6 +117,7 @@ func TestParametersReachThePlan(t *testing.T) {
 		{"tcp_2up_square", "algorithms=reno", "0s to     1m0s    flow  TCP reno "},
 		{"udp_flood", "udp_bandwidth=5mbit udp_pktsize=200", "UDP, iperf3, CS0, 5Mbit, 200 bytes each"},
 		{"speedtest", "streams=1 concurrent=yes mark=EF probe=irtt", "both"},
+		{"bursts", "burst_ports=4", "Burst 5::4  upload   UDP, iperf3, CS0, 25Mbit, 500 bytes each"},
 		{"rrul2013", "families=4", "upload BK IPv4 (2)"},
 		{"http", "url=http://a.example/x", "every 1s, CS0, http://a.example/x"},
 	} {
@@ -155,6 +156,7 @@ func TestWhatAParameterCannotBeIsSaid(t *testing.T) {
 		{"cubic_bbr", "algorithms", "a b", `congestion control "a b"`},
 		{"udp_flood", "udp_bandwidth", "fast", `parameter udp_bandwidth: bitrate "fast"`},
 		{"udp_flood", "udp_bandwidth", "0bit", `datagrams want a rate`},
+		{"bursts", "burst_ports", "2000", `load with 1001 streams: want 1 to 1000`},
 		{"bursts", "burst_length", "1h", `no burst of 1h0m0s fits into 1m0s after a lead of 5s`},
 		{"iterated_bidirectional", "iterations", "0", `0 times: want 1 to 100`},
 		{"rrul2013", "boost", "60s", `load without its first 1m0s`},
