@@ -21,12 +21,14 @@ type iperf3Flags struct {
 	users, key string
 	pkcs1      bool
 	rate       bitrate.Bitrate
+	udpRate    bitrate.Bitrate
 	streams    int
 }
 
 func (f *iperf3Flags) register(flags *pflag.FlagSet) {
 	flags.Uint16Var(&f.port, "iperf3-port", wire.Port, "iperf3 port, TCP and UDP; 0 serves no iperf3")
 	flags.Var(&f.rate, "iperf3-max-rate", "most that the streams of an iperf3 test may ask for together; clients must then name a rate")
+	flags.Var(&f.udpRate, "iperf3-max-udp-rate", "most that the streams of an iperf3 test of datagrams may have together, named or not (default: 1Gbit)")
 	flags.IntVar(&f.streams, "iperf3-max-streams", 128, "streams of an iperf3 test in each direction")
 	flags.StringVar(&f.users, "iperf3-users", "", "file of the iperf3 users that are let in: lines NAME,SHA256 as iperf3 has them")
 	flags.StringVar(&f.key, "iperf3-private-key", "", "file of the RSA private key for their logins, in PEM")
@@ -35,10 +37,13 @@ func (f *iperf3Flags) register(flags *pflag.FlagSet) {
 
 // server returns the server, or says what is wrong with the flags.
 func (f *iperf3Flags) server(tests int, length time.Duration, log func(string), ready func([]netip.AddrPort)) (*iperf3.Server, error) {
+	if f.rate < 0 || f.udpRate < 0 {
+		return nil, errors.New("--iperf3-max-rate and --iperf3-max-udp-rate want more than 0")
+	}
 	if f.streams < 1 || f.streams > 128 {
 		return nil, fmt.Errorf("--iperf3-max-streams %d: want 1 to 128", f.streams)
 	}
-	o := iperf3.Options{MaxTests: tests, MaxTestsPerAddress: tests, MaxIdle: maxIdle(descriptors()), MaxStreams: f.streams, MaxLength: length, MaxRate: f.rate,
+	o := iperf3.Options{MaxTests: tests, MaxTestsPerAddress: tests, MaxIdle: maxIdle(descriptors()), MaxStreams: f.streams, MaxLength: length, MaxRate: f.rate, MaxUDPRate: f.udpRate,
 		CPU: watch.Own, Log: log, Ready: ready}
 	if (f.users == "") != (f.key == "") {
 		return nil, errors.New("--iperf3-users and --iperf3-private-key go together")

@@ -36,21 +36,23 @@ func TestTheTestsNamedInDocsFaultsExist(t *testing.T) {
 	}
 }
 
-// TestTheTestsNamedInDocsIRTTExist is the same for the table of what is tried with the stock program.
-func TestTheTestsNamedInDocsIRTTExist(t *testing.T) {
+// TestTheTestsNamedInDocsExist is the same for the tables of what is held of a protocol.
+func TestTheTestsNamedInDocsExist(t *testing.T) {
 	const root = "../.."
-	page, err := os.ReadFile(filepath.Join(root, "docs/irtt.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := regexp.MustCompile("`([./a-z0-9]+): (Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(page), -1)
-	for _, m := range tests {
-		if !isTest(t, filepath.Join(root, m[1]), m[2]) {
-			t.Errorf("%s has no test %s", m[1], m[2])
+	for _, name := range []string{"irtt", "netperf", "iperf3"} {
+		page, err := os.ReadFile(filepath.Join(root, "docs", name+".md"))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if len(tests) < 20 {
-		t.Errorf("only %d tests are named", len(tests))
+		tests := regexp.MustCompile("`([./a-z0-9]+): (Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(page), -1)
+		for _, m := range tests {
+			if !isTest(t, filepath.Join(root, m[1]), m[2]) {
+				t.Errorf("docs/%s.md: %s has no test %s", name, m[1], m[2])
+			}
+		}
+		if len(tests) < 20 {
+			t.Errorf("docs/%s.md: only %d tests are named", name, len(tests))
+		}
 	}
 }
 

@@ -28,15 +28,7 @@ func TestEachKindOfTransactionWithOurServer(t *testing.T) {
 	t.Parallel()
 	client, _ := serve(t, "127.0.0.1:0", server.Options{Version: "test"})
 	for _, kind := range []netperf.TransactionKind{netperf.TCPRR, netperf.TCPCRR, netperf.UDPRR} {
-		o := netperf.TransactionOptions{Kind: kind, Length: 400 * time.Millisecond, RequestSize: 64, ResponseSize: 512, Wait: time.Millisecond,
-			DSCP: dscp.FromByte(0xb8), ServerDSCP: dscp.FromByte(0x20)}
-		got, err := client.NewTransactions(o).Run(t.Context())
-		if err != nil || got.Transactions < 10 || got.RTTs.Min() <= 0 || got.RemoteDS != 0x20 || got.ServerTransactions < got.Transactions {
-			t.Errorf("%v: %+v, %v", kind, got, err)
-		}
-		if median, ok := got.RTTs.TimeQuantile(0.5); !ok || median < got.RTTs.Min() || median > got.RTTs.Max() {
-			t.Errorf("%v: median by time %v, %v", kind, median, ok)
-		}
+		transact(t, client, kind)
 	}
 	sent, err := client.SendDatagrams(t.Context(), netperf.DatagramOptions{Length: 400 * time.Millisecond, Rate: 8_000_000, Size: 1000})
 	if err != nil || sent.Sent < 100 || sent.Sent+sent.Skipped < 300 || sent.Sent+sent.Skipped > 405 || sent.Received == 0 || sent.Received > sent.Sent || sent.Bytes != 1000*sent.Received {
@@ -45,5 +37,30 @@ func TestEachKindOfTransactionWithOurServer(t *testing.T) {
 	_, err = client.NewTransactions(netperf.TransactionOptions{Kind: netperf.UDPRR, Length: time.Second, ResponseSize: 65507}).Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "at most the same or 1472") {
 		t.Errorf("an amplifier: %v", err)
+	}
+}
+
+func TestEachKindOfTransactionOverIPv6(t *testing.T) {
+	t.Parallel()
+	client, _ := serve(t, "[::1]:0", server.Options{Version: "test"})
+	for _, kind := range []netperf.TransactionKind{netperf.TCPRR, netperf.TCPCRR, netperf.UDPRR} {
+		transact(t, client, kind)
+		there := *client
+		there.DataAddr = client.Addr.Addr() // which netperf asks for with a host of the test's own
+		transact(t, &there, kind)
+	}
+}
+
+// transact runs a short test and looks at what it says.
+func transact(t *testing.T, client *netperf.Client, kind netperf.TransactionKind) {
+	t.Helper()
+	o := netperf.TransactionOptions{Kind: kind, Length: 400 * time.Millisecond, RequestSize: 64, ResponseSize: 512, Wait: time.Millisecond,
+		DSCP: dscp.FromByte(0xb8), ServerDSCP: dscp.FromByte(0x20)}
+	got, err := client.NewTransactions(o).Run(t.Context())
+	if err != nil || got.Transactions < 10 || got.RTTs.Min() <= 0 || got.RemoteDS != 0x20 || got.ServerTransactions < got.Transactions {
+		t.Errorf("%v: %+v, %v", kind, got, err)
+	}
+	if median, ok := got.RTTs.TimeQuantile(0.5); !ok || median < got.RTTs.Min() || median > got.RTTs.Max() {
+		t.Errorf("%v: median by time %v, %v", kind, median, ok)
 	}
 }

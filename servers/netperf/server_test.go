@@ -749,3 +749,32 @@ func TestATestWithoutAnEndOfItsOwnHasTheTimeOfTheLongest(t *testing.T) {
 		})
 	}
 }
+
+// The second and third request name the data port of the one before, which must be had again at once.
+func TestSeveralTestsOnOneControlConnectionAsForAConfidenceInterval(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, h *memnet.Net, at netip.AddrPort, _ func() []string) {
+		stream := capture(t, "omni-tcp-stream-3-iterations.c2s")
+		if len(stream) != 3*wire.Size {
+			t.Fatalf("the capture has %d bytes", len(stream))
+		}
+		p := dial(t, h, at)
+		port := uint16(0)
+		for i := range 3 {
+			r, err := wire.ParseRequest(stream[i*wire.Size:])
+			if err != nil || (r.DataPort != 0) != (i > 0) {
+				t.Fatalf("request %d: %+v, %v", i, r, err)
+			}
+			r.DataPort = port
+			data, response := p.data(r, at)
+			if port != 0 && response.DataPort != port {
+				t.Errorf("test %d has data port %d, and asked for %d", i, response.DataPort, port)
+			}
+			port = response.DataPort
+			_, _ = data.Write(make([]byte, 1000+i))
+			closeWrite(data)
+			if got := p.results(time.Second); got.RxBytes != uint64(1000+i) {
+				t.Errorf("test %d: results %+v", i, got)
+			}
+		}
+	})
+}
