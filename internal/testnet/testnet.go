@@ -211,12 +211,18 @@ func (s *Space) SetCongestionControl(t testing.TB, names ...string) string {
 }
 
 // SetHosts makes text the hosts file of the commands in this namespace, so that they know names that nobody else does.
-func (s *Space) SetHosts(t testing.TB, text string) {
+func (s *Space) SetHosts(t testing.TB, text string) { t.Helper(); s.setFile(t, "hosts", text) }
+
+// SetResolver makes text the resolv.conf of the commands in this namespace.
+func (s *Space) SetResolver(t testing.TB, text string) { t.Helper(); s.setFile(t, "resolv.conf", text) }
+
+// setFile puts a file over that of /etc for the commands in this namespace.
+func (s *Space) setFile(t testing.TB, name, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filesOf(s.Name), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filesOf(s.Name)+"/hosts", []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(filesOf(s.Name)+"/"+name, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
