@@ -43,8 +43,8 @@ func TestTheServerWithFewDescriptorsServesTheNextRealClient(t *testing.T) {
 			t.Errorf("%s: a real client: %d bytes, %v", when, r.Bytes, err)
 			return
 		}
-		// It takes some 10 ms. The bound is for machines that are starved by others.
-		if d := r.First.Sub(begin); d > 3*time.Second {
+		// It takes some 10 ms; what it may take is tested in virtual time, by the servers.
+		if d := r.First.Sub(begin); d > 10*time.Second {
 			t.Errorf("%s: a real client had its first byte after %v", when, d)
 		}
 	}

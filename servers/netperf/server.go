@@ -5,7 +5,7 @@
 // before, answers the auxiliary messages, and error 998 to everything else. What a client asks for is bounded: tests at once, in all and
 // per address, their length, their buffers and message sizes; nothing is allocated in proportion to a number from a client. A test ends
 // at the latest when the client's control connection ends, when no byte has moved for 30 s (a download: 60 s), or 8 s after its length,
-// whichever is first. Data is exchanged only with the address that the control connection comes from, a datagram is answered with one
+// or that of the longest where it has none, whichever is first. Data is exchanged only with the address that the control connection comes from, a datagram is answered with one
 // that is no longer than it or than one packet, and the file that a client may name is never opened.
 //
 // Where connections or descriptors run out, the connection that has been without a test for longest is closed: a real client asks as soon
