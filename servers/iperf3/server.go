@@ -3,8 +3,8 @@
 // Unlike a stock server it serves several clients at once. What a client asks for is bounded: tests at once, in all and per address, their
 // length, streams and rate; nothing is allocated in proportion to a number from a client. A client that does not get as far as its test's
 // parameters within 15 s is dropped, and earlier where others want its place. A test ends at the latest when its control connection ends, when
-// no data has come or gone for 30 s, or 40 s after its time; one without a time of its own has that of the longest. Datagrams go only to an address from which a control connection
-// stands, and the answer to one is never longer than itself.
+// no data has come or gone for 30 s, or 40 s after its time; one without a time of its own has that of the longest. Datagrams go only to an
+// address from which a control connection stands, and the answer to one is never longer than itself.
 package iperf3
 
 import (
