@@ -64,14 +64,17 @@ func datagramsText(d *load.Datagrams, rate bitrate.Bitrate) string {
 	return text
 }
 
-// Speak gives all flows of the plan another protocol.
+// Speak gives all flows of the plan another protocol. Flows of others than netperf wait for nobody's rate.
 func (p *Plan) Speak(protocol Protocol) {
 	if protocol == Netperf {
 		protocol = "" // as plans have it that say nothing
 	}
 	for i := range p.Phases {
 		for j := range p.Phases[i].Flows {
-			p.Phases[i].Flows[j].Protocol = protocol
+			f := &p.Phases[i].Flows[j]
+			if f.Protocol = protocol; protocol != "" {
+				f.Above = 0
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
 	"bufferbloat/load"
@@ -58,19 +59,23 @@ func (r *run) load(ctx context.Context, ph PhasePlan) {
 	}
 	running, finished := context.WithCancel(ctx)
 	defer finished()
-	var left atomic.Int64
-	left.Store(int64(len(flows)))
+	var over atomic.Int64
+	oneOver := func() {
+		if over.Add(1) == int64(len(flows)) {
+			finished()
+		}
+	}
 	began := r.h.Now()
+	waiting := newReserve(&ph, flows)
 	var group sync.WaitGroup
+	start := func(f *openFlow) {
+		group.Go(func() { defer oneOver(); r.runFlow(ctx, f) })
+	}
 	for i := range flows {
-		f := &flows[i]
-		f.due = began.Add(f.plan.Start)
-		group.Go(func() {
-			r.runFlow(ctx, f)
-			if left.Add(-1) == 0 {
-				finished()
-			}
-		})
+		if f := &flows[i]; f.plan.Above == 0 {
+			f.due = began.Add(f.plan.Start)
+			start(f)
+		}
 	}
 	every := step
 	if len(flows) > manyFlow {
@@ -78,9 +83,22 @@ func (r *run) load(ctx context.Context, ph PhasePlan) {
 	}
 	for n := 1; r.h.SleepUntil(running, began.Add(time.Duration(n)*every)) == nil; n++ {
 		r.sampleFlows(flows)
+		at := r.h.Now().Sub(began)
+		full := func(rate bitrate.Bitrate) bool { return r.fills(rate, r.offset(began)+at/2) }
+		for _, f := range waiting.due(at, over.Load() > 0 || len(flows) < len(ph.Flows), full) {
+			r.beginLate(f, at)
+			start(f)
+		}
+		for range waiting.giveUp(at) {
+			oneOver()
+		}
 		n = max(n, int(r.h.Now().Sub(began)/every)) // readings that were missed are not made up for
 	}
 	group.Wait()
+	if ctx.Err() == nil {
+		r.sayHeld(waiting, ph.Name)
+	}
+	waiting.giveUp(ph.Length)
 	r.sayECN(ph, flows)
 }
 
@@ -130,7 +148,9 @@ func (r *run) begin(ph PhasePlan, flows []openFlow) (good []openFlow) {
 		if f.peer.err == nil {
 			f.recorded.Address = f.peer.addr.String()
 		}
-		r.rec.put(&entry{Flow: &f.recorded})
+		if f.plan.Above == 0 || f.err != nil {
+			r.rec.put(&entry{Flow: &f.recorded})
+		}
 		if f.err != nil {
 			r.notBegun(f, f.err)
 			continue

@@ -67,6 +67,9 @@ type FlowPlan struct {
 	Source            netip.Addr      `json:"source,omitzero"`              // local address that it is sent from; the zero Addr is the server's
 	Interface         string          `json:"interface,omitempty"`          // network device that it goes through; "" is the server's
 	Optional          bool            `json:"optional,omitempty"`           // left out with a note where its server has no address of its family
+	// Above is the rate that the flows of its direction without one must carry together for it to begin: as soon as they do in the first half of the
+	// phase, or not at all, with a note. 0 begins it at its time.
+	Above bitrate.Bitrate `json:"above_bps,omitempty"`
 }
 
 // Protocol says what a bulk flow speaks.
@@ -158,6 +161,8 @@ type SpeedtestOptions struct {
 	Interval   time.Duration // between probes
 	DSCP       dscp.CodePoint
 	Probe      ProbeKind
+	// Spare has streams beyond the second in each direction begin only where the first two carry 4 Mbit/s.
+	Spare bool
 }
 
 // Speedtest returns the plan of the speedtest.sh family: an idle baseline, then download and upload, one after the other or both at
@@ -194,6 +199,9 @@ func Speedtest(o SpeedtestOptions) Plan {
 	if o.Probe == Auto {
 		// A second opinion, and the direction of loss; seldom, because on a slow link the probes take a share that counts.
 		p.Probes = append(p.Probes, ProbePlan{Name: "irtt", Kind: IRTT, Interval: min(4*o.Interval, MaxInterval), DSCP: o.DSCP, Optional: true})
+	}
+	if o.Spare {
+		p.spareStreams()
 	}
 	return p
 }

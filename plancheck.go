@@ -164,8 +164,11 @@ func (c *checker) flow(f *FlowPlan, ph *PhasePlan) {
 	}
 	c.family(what+": ", f.Family)
 	c.span(what, f.Start, f.Length, "its phase", ph.Length)
-	if f.Rate < 0 {
-		c.bad("%s at %v: want a rate of 0 or more", what, f.Rate)
+	if f.Rate < 0 || f.Above < 0 {
+		c.bad("%s at %v, above %v: want a rate of 0 or more", what, f.Rate, f.Above)
+	}
+	if f.Above > 0 {
+		c.held(what, f, ph)
 	}
 	if !plainWord(f.CongestionControl) {
 		c.bad("%s with congestion control %q: want a name, as in cubic", what, f.CongestionControl)
@@ -173,6 +176,16 @@ func (c *checker) flow(f *FlowPlan, ph *PhasePlan) {
 	s := c.serverOf(what, f.Server)
 	c.way(what, f.Source, f.Interface, cmp.Or(f.Family, s.Family))
 	c.protocol(what, f, s)
+}
+
+// held checks a flow that waits for what others carry.
+func (c *checker) held(what string, f *FlowPlan, ph *PhasePlan) {
+	if f.Start != 0 || f.Length != 0 || f.Bytes != 0 || f.Protocol != "" && f.Protocol != Netperf {
+		c.bad("%s waits for the others' rate: want no start, length or number of bytes of its own, and the protocol netperf", what)
+	}
+	if !slices.ContainsFunc(ph.Flows, func(g FlowPlan) bool { return g.Direction == f.Direction && g.Above == 0 }) {
+		c.bad("%s waits for the others' rate, and there are none in its direction", what)
+	}
 }
 
 // plainWord reports whether s can be the name of an algorithm: as long as Linux allows (TCP_CA_NAME_MAX less its end), of plain characters.

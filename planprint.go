@@ -203,6 +203,9 @@ func (f *FlowPlan) text() string {
 	if f.Optional {
 		out += ", optional"
 	}
+	if f.Above > 0 {
+		out += fmt.Sprintf(", if the others carry %v", f.Above)
+	}
 	return out
 }
 

@@ -71,13 +71,19 @@ func Run(ctx context.Context, plan Plan, o RunOptions) (*Recording, error) {
 	if o.Reached != nil {
 		o.Reached(append([]Path{r.path(r.peers[0])}, r.paths()...))
 	}
+	ready := sync.OnceFunc(func() { r.makeReady(ctx, 0) })
+	var opening sync.WaitGroup
+	if r.peers[0].info.Setup >= farAway { // a server would not hold an irtt session until all flows are agreed on
+		opening.Go(ready)
+	}
 	probes, err := r.openProbes(ctx)
+	opening.Wait()
+	defer r.closeReady()
+	defer r.closeLoops()
 	if err != nil {
 		return nil, err
 	}
-	defer r.closeReady()
-	defer r.closeLoops()
-	r.makeReady(ctx, 0)
+	ready()
 	if ctx.Err() != nil {
 		closeProbes(probes)
 		return nil, context.Cause(ctx)

@@ -134,6 +134,7 @@ func flowFields() []field[bufferbloat.FlowPlan] {
 		address("source", func(f *F) *netip.Addr { return &f.Source }),
 		word("interface", func(f *F) *string { return &f.Interface }),
 		yes("optional", func(f *F) *bool { return &f.Optional }),
+		of("above", func(f *F) *bitrate.Bitrate { return &f.Above }, bitrate.Parse, bitrate.Bitrate.String),
 	}
 }
 

@@ -54,7 +54,7 @@ func planned(p *bufferbloat.Plan, phase string, d load.Direction, leftOut func(s
 			continue
 		}
 		for _, f := range ph.Flows {
-			if f.Direction == d && !(f.Optional && leftOut != nil && leftOut(f.Name)) {
+			if f.Direction == d && !((f.Optional || f.Above > 0) && leftOut != nil && leftOut(f.Name)) {
 				n++
 			}
 		}

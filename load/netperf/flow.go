@@ -97,7 +97,7 @@ func (f *Flow) Open(ctx context.Context) error {
 func (f *Flow) request() wire.Request {
 	test, more := wire.TCPMaerts, 2*time.Second
 	if f.o.Direction == load.Upload {
-		test, more = wire.TCPStream, maxGrace
+		test, more = wire.TCPStream, f.mostGrace()
 	}
 	r := wire.Omni(test, f.client.family(), wholeSeconds(f.o.Length+f.o.Wait+more))
 	if f.o.Bytes > 0 && f.o.Bytes <= math.MaxInt32 {
@@ -115,6 +115,9 @@ func (f *Flow) request() wire.Request {
 	}
 	return r
 }
+
+// Shorten has Run take less time than the options say, before it is called.
+func (f *Flow) Shorten(by time.Duration) { f.o.Length = max(0, f.o.Length-by) }
 
 // Close gives up a flow that was opened and will not be run.
 func (f *Flow) Close() {
@@ -154,7 +157,8 @@ func (f *Flow) Run(ctx context.Context) (load.Result, error) {
 // connect opens the data connection.
 func (f *Flow) connect(ctx context.Context) (net.Conn, time.Duration, error) {
 	h, o, at := f.client.Host, f.client.dataSocket(f.o.DSCP, f.o.CongestionControl), f.client.dataAt(f.ctl, f.response.DataPort)
-	dialing, cancel := host.WithTimeout(ctx, h, dataTimeout)
+	wait := dataTimeout + 2*f.ctl.setup // the link may be loaded by now
+	dialing, cancel := host.WithTimeout(ctx, h, wait)
 	defer cancel()
 	start := h.Now()
 	conn, err := h.DialTCP(dialing, at, o)
@@ -164,7 +168,7 @@ func (f *Flow) connect(ctx context.Context) (net.Conn, time.Duration, error) {
 	case isOptionError(err):
 		return nil, 0, fmt.Errorf("data connection: %w", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("no answer within %v: %w", dataTimeout, err)
+		err = fmt.Errorf("no answer within %v: %w", wait.Round(time.Second), err)
 	}
 	return nil, 0, &DataError{At: at, Err: err}
 }

@@ -364,17 +364,20 @@ func (r *running) drainDeadline(start time.Time) time.Time {
 	if r.ackAt.After(start) {
 		deadline = r.ackAt.Add(grace)
 	}
-	if bound := start.Add(maxGrace); deadline.After(bound) {
+	if bound := start.Add(r.mostGrace()); deadline.After(bound) {
 		return bound
 	}
 	return deadline
 }
 
-// grace is how long the end of a flow may stand still: three times the highest smoothed RTT seen plus 2 s, at most 30 s.
+// mostGrace is the longest grace: 30 s, or twelve handshakes where these take seconds, since what is lost is sent again after ever longer pauses.
+func (f *Flow) mostGrace() time.Duration { return max(maxGrace, 12*f.o.Server.Setup) }
+
+// grace is how long the end of a flow may stand still: three times the highest smoothed RTT seen plus 2 s, at most mostGrace.
 func (r *running) grace() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return min(3*max(r.rtt, r.setup)+leastGrace, maxGrace)
+	return min(3*max(r.rtt, r.setup)+leastGrace, r.mostGrace())
 }
 
 // watch looks at the acknowledgements of an upload until ctx is done: closely until the first one, since that is where the flow's

@@ -1,0 +1,198 @@
+package bufferbloat
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"bufferbloat/internal/bitrate"
+	"bufferbloat/load"
+)
+
+// On a line below slowRate each of many streams has so little that its share comes in lumps, and their first bursts alone fill the queue.
+const (
+	slowRate    = 4 * bitrate.Mbit
+	slowStreams = 2
+)
+
+const (
+	leastRateTime = 500 * time.Millisecond // that a rate is taken over
+	minTrial      = 10 * time.Second       // that the first flows have to show theirs, where half of the load is not shorter
+	slowStart     = 16                     // round trips after which it is over, with its losses
+	farAway       = time.Second            // from this round trip on a stream that begins late would be in slow start to its end
+)
+
+// spareStreams has the flows of each direction beyond the first slowStreams begin only where these carry slowRate together.
+func (p *Plan) spareStreams() {
+	for i := range p.Phases {
+		seen := map[load.Direction]int{}
+		for j := range p.Phases[i].Flows {
+			f := &p.Phases[i].Flows[j]
+			if seen[f.Direction]++; seen[f.Direction] > slowStreams {
+				f.Above = slowRate
+			}
+		}
+	}
+}
+
+// shortener is a loader that can be told, before it runs, to run for so much less than it was made for.
+type shortener interface{ Shorten(by time.Duration) }
+
+// reserve is the flows of a load that wait for what the others carry.
+type reserve struct {
+	flows []openFlow // all of the load
+	held  []int      // those that wait, by their places
+	given []int      // those that were given up
+	both  bool       // the load has both directions: what the probes meet may be the other's queue
+	far   bool       // round trips are so long that who comes late is of no use
+	sure  bool       // slow start is over by the end of the trial
+	until time.Duration
+	idle  map[load.Direction]time.Duration // the last reading at which the others had carried nothing, since the load began
+}
+
+// newReserve looks which flows of a load are to wait. They do for half of it at most.
+func newReserve(ph *PhasePlan, flows []openFlow) *reserve {
+	v := &reserve{flows: flows, idle: map[load.Direction]time.Duration{}}
+	var setup time.Duration
+	for i := range flows {
+		if flows[i].plan.Above > 0 {
+			v.held = append(v.held, i)
+		}
+		v.both = v.both || flows[i].plan.Direction != flows[0].plan.Direction
+		setup = max(setup, flows[i].peer.info.Setup)
+	}
+	v.until = min(max(minTrial, 10*setup), ph.Length/2)
+	v.far, v.sure = setup >= farAway, v.until >= slowStart*setup
+	return v
+}
+
+// due returns the flows that are to begin now, at so long after the load's begin, and has them wait no more: those that the others' rate calls for, and
+// all of them where one of the others failed or is over, which leaves nothing to go by. The rate is that of all the time since data flows: what a lost packet held
+// up comes at once when it has been sent again, and would look like a fast line.
+//
+// At the end of the trial they begin, too, where full says that such a rate does not fill the line: then it is the streams that are slow. With both
+// directions at once full can't tell which of them it is, and only a quarter of the rate is slow.
+func (v *reserve) due(at time.Duration, over bool, full func(bitrate.Bitrate) bool) (begin []*openFlow) {
+	if len(v.held) == 0 {
+		return nil
+	}
+	carried := map[load.Direction]uint64{}
+	for i := range v.flows {
+		if f := &v.flows[i]; f.plan.Above == 0 {
+			carried[f.plan.Direction] += f.moved()
+		}
+	}
+	var held []int
+	for _, i := range v.held {
+		f := &v.flows[i]
+		d := f.plan.Direction
+		if carried[d] == 0 {
+			v.idle[d] = at
+		}
+		rate := bitrate.Of(carried[d], max(leastRateTime, at-v.idle[d]))
+		if over || rate >= f.plan.Above || at >= v.until && !v.far && !(v.sure && full(rate) && (!v.both || rate < f.plan.Above/4)) {
+			begin = append(begin, f)
+		} else {
+			held = append(held, i)
+		}
+	}
+	v.held = held
+	return begin
+}
+
+// moved is how much a flow has carried so far: what arrived, or where the stack does not tell that, what was sent.
+func (f *openFlow) moved() uint64 {
+	if n, ok := f.loader.Delivered(); ok {
+		return n
+	}
+	if s, ok := f.loader.(interface{ Sent() uint64 }); ok {
+		return s.Sent()
+	}
+	return 0
+}
+
+// beginLate records and shortens a flow that begins at so long after its load, so that all flows end together.
+func (r *run) beginLate(f *openFlow, at time.Duration) {
+	if s, ok := f.loader.(shortener); ok {
+		s.Shorten(at)
+	}
+	f.due = r.h.Now()
+	f.recorded.Started = r.offset(f.due)
+	r.rec.put(&entry{Flow: &f.recorded})
+}
+
+// fills reports whether a rate fills the line, by the probes that were sent from a time on: then most of them wait for a packet to leave, and half of them for
+// a quarter of its time at least.
+func (r *run) fills(rate bitrate.Bitrate, from time.Duration) bool {
+	const packet = 1500
+	if rate <= 0 {
+		return false
+	}
+	low, median, ok := r.rec.delays(from)
+	return ok && median-low >= rate.Duration(packet)/4
+}
+
+// delays returns the lowest RTT of the series that the tables show, and the median of those of its probes that were sent at or after from, or false where
+// there is none.
+func (r *recorder) delays(from time.Duration) (low, median time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var late []time.Duration
+	for i := range r.rec.Probes {
+		p := &r.rec.Probes[i]
+		if !p.Primary {
+			continue
+		}
+		for s := range p.All() {
+			if !s.Outcome.HasRTT() {
+				continue
+			}
+			if low == 0 || s.RTT < low {
+				low = s.RTT
+			}
+			if s.Sent >= from {
+				late = append(late, s.RTT)
+			}
+		}
+	}
+	if len(late) == 0 {
+		return 0, 0, false
+	}
+	slices.Sort(late)
+	return low, late[len(late)/2], true
+}
+
+// giveUp closes the flows that still wait when the trial is over, and returns them.
+func (v *reserve) giveUp(at time.Duration) []int {
+	if at < v.until || len(v.held) == 0 {
+		return nil
+	}
+	for _, i := range v.held {
+		v.flows[i].close()
+		v.flows[i].tcp = nil // it is none of those that are asked
+	}
+	v.given, v.held = v.held, nil
+	return v.given
+}
+
+// sayHeld says which flows of a load were given up, and why.
+func (r *run) sayHeld(v *reserve, phase string) {
+	all, left, above := map[load.Direction]int{}, map[load.Direction]int{}, bitrate.Bitrate(0)
+	for _, i := range v.given {
+		left[v.flows[i].plan.Direction]++
+		above = v.flows[i].plan.Above
+	}
+	for i := range v.flows {
+		all[v.flows[i].plan.Direction]++
+	}
+	for _, d := range []load.Direction{load.Download, load.Upload} {
+		if left[d] > 0 {
+			why := "a slow line, which they fill"
+			if v.far {
+				why = "a slow line, or streams that round trips of seconds hold back"
+			}
+			r.find(Finding{"low_rate", Note, phase, fmt.Sprintf("%v: %d of %d streams ran, since these carried less than %v together in their first %v: %s; "+
+				"writes follow the rate; all run where their number is given", d, all[d]-left[d], all[d], above, v.until, why)})
+		}
+	}
+}
