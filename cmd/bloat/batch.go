@@ -20,6 +20,7 @@ import (
 
 	"bufferbloat"
 	"bufferbloat/batch"
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/statefile"
 	"bufferbloat/internal/yamlnode"
@@ -305,9 +306,9 @@ func (x *batchRun) run(ctx context.Context, f *runFlags, ix *batch.Index) error 
 	err = runner.Run(ctx, x.batch, ix)
 	x.say(fmt.Sprintf("batch %s: %d done, %d failed, %d left", ix.Batch, ix.Count(batch.Done), ix.Count(batch.Failed), ix.Count(batch.Planned)))
 	if err != nil {
-		if s := (*signalError)(nil); errors.As(err, &s) {
+		if s := (*program.SignalError)(nil); errors.As(err, &s) {
 			x.say(fmt.Sprintf("%v; go on with: bloat run %s --resume %s, and the same other flags", s, x.file, x.dir))
-			x.status = s.status()
+			x.status = s.Status()
 			return nil
 		}
 		return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"bufferbloat"
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/load"
 	"bufferbloat/report"
@@ -110,7 +111,7 @@ func (a *app) openEvents(path string) (*events, error) {
 	e := &events{version: a.version, close: func() error { return nil }}
 	w := a.stdout
 	if path != "-" {
-		file, err := openOutput(path)
+		file, err := program.OpenOutput(path)
 		if err != nil {
 			return nil, &usageError{fmt.Errorf("--events: %w", err)}
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"bufferbloat"
+	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/thrift"
 	"bufferbloat/protocols"
 	"bufferbloat/servers/irtt"
@@ -30,6 +31,12 @@ func (f *labFlags) links() (lab.Description, error) {
 func labLink(d lab.Description) *bufferbloat.LabLink {
 	return &bufferbloat.LabLink{Carrier: d.Carrier, Down: d.Down, Up: d.Up, RTT: d.RTT, Queue: d.Queue,
 		BufferDown: d.BufferDown, BufferUp: d.BufferUp, Overhead: d.Overhead}
+}
+
+// slow reports whether the link has a direction that may be slow. Of a fast one that is known, and needs no trial.
+func (f *labFlags) slow() bool {
+	d, err := f.links()
+	return err == nil && (d.Down > 0 && d.Down < 4*bitrate.Mbit || d.Up > 0 && d.Up < 4*bitrate.Mbit)
 }
 
 // run carries out plan on the kernel's network or, with --lab, on an emulated link that it sets up for as long as the run takes. speak is what o.Kinds was

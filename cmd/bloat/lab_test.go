@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"bufferbloat"
+	"bufferbloat/cmd/internal/program"
 )
 
 var update = flag.Bool("update", false, "write the golden files and the README's output anew")
@@ -105,7 +106,7 @@ func TestAnInterruptAtAnyMomentGivesAPartialResult(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			got := bloat(ctx, func(p bufferbloat.Progress) {
 				if p.Phase == phase && (p.Elapsed > 0) == middle {
-					cancel(&signalError{syscall.SIGINT})
+					cancel(&program.SignalError{Signal: syscall.SIGINT})
 				}
 			}, "speedtest", "--lab", "--virtual", "-t", "4", "-i", "3", "--json")
 			var doc struct {
@@ -148,7 +149,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 // TestAnInterruptBeforeTheRunIsSaidToBeThat has no result to show.
 func TestAnInterruptBeforeTheRunIsSaidToBeThat(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(&signalError{syscall.SIGTERM})
+	cancel(&program.SignalError{Signal: syscall.SIGTERM})
 	got := bloat(ctx, nil, "speedtest", "--lab", "--virtual", "--json")
 	if got.status != 143 || !strings.Contains(got.stderr, "terminated before anything was measured") || !json.Valid([]byte(got.stdout)) {
 		t.Errorf("got status %d, %q and %q; want 143, a line and a document", got.status, got.stderr, got.stdout)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"bufferbloat"
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/internal/host"
 	"bufferbloat/servers/dns"
 	"bufferbloat/servers/irtt"
@@ -67,8 +68,8 @@ func (a *app) enterLab(ctx context.Context, entered func(*kernel.Inside), shared
 	defer signal.Stop(signals)
 	early := context.Cause(ctx)
 	a.uninterrupt()
-	if s := (*signalError)(nil); errors.As(early, &s) {
-		in.Signal(s.signal)
+	if s := (*program.SignalError)(nil); errors.As(early, &s) {
+		in.Signal(s.Signal)
 	}
 	entered(in)
 	ended := make(chan error, 1)
@@ -160,13 +161,11 @@ func (a *app) startLabServer(l *kernel.Lab) error {
 // serveLab is the server's part: netperf, irtt and iperf3 at its end of the link, until the lab is over.
 func (a *app) serveLab(ctx context.Context, netperfPort, irttPort, iperf3Port uint16) error {
 	h := host.NewKernel()
-	addrs := a.usable(ctx, h, []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()})
-	at := func(port uint16) (list []netip.AddrPort) {
-		for _, addr := range addrs {
-			list = append(list, netip.AddrPortFrom(addr, port))
-		}
-		return list
+	addrs, err := program.Addresses(ctx, h, nil, false, false, a.complain)
+	if err != nil {
+		return err
 	}
+	at := func(port uint16) []netip.AddrPort { return program.At(addrs, port) }
 	var waiting sync.WaitGroup
 	waiting.Add(4)
 	ready := func([]netip.AddrPort) { waiting.Done() }
@@ -225,7 +224,7 @@ func (a *app) runInKernelLab(ctx context.Context, f *labFlags, plan bufferbloat.
 		if ctx.Err() != nil {
 			os.Exit(128 + int(s))
 		}
-		cancel(&signalError{s})
+		cancel(&program.SignalError{Signal: s})
 	})
 	if err != nil {
 		return nil, errReported
@@ -256,7 +255,7 @@ func (a *app) runInKernelLab(ctx context.Context, f *labFlags, plan bufferbloat.
 		return nil, err
 	}
 	rec, err := bufferbloat.Run(ctx, plan, o)
-	if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) {
+	if s := (*program.SignalError)(nil); errors.As(context.Cause(ctx), &s) {
 		a.interruptedBy = s
 	}
 	return rec, err

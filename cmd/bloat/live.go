@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"bufferbloat"
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/report"
 )
 
@@ -249,9 +250,9 @@ func (w *followed) failed(ctx context.Context, err error) error {
 	if w.events == nil {
 		return err
 	}
-	status, s := statusFailed, (*signalError)(nil)
+	status, s := statusFailed, (*program.SignalError)(nil)
 	if errors.As(context.Cause(ctx), &s) {
-		status = s.status()
+		status = s.Status()
 	}
 	return errors.Join(err, w.events.end(nil, status, err))
 }

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"bufferbloat"
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/internal/thrift"
 	"bufferbloat/report"
 	"bufferbloat/report/compare"
@@ -41,7 +40,7 @@ func main() {
 		a.screen = openScreen(os.Stderr, fd)
 	}
 	a.part = takePart()
-	ctx, stop := interruptible(context.Background())
+	ctx, stop := program.Interruptible(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	a.uninterrupt = stop
 	status := a.run(ctx, os.Args)
 	stop()
@@ -59,9 +58,9 @@ type app struct {
 	automation     string                     // what makes runs more than one that somebody started by hand: "a batch"
 	uninterrupt    func()                     // stops main's own handling of signals, and ends its context
 
-	argv          []string     // the command line
-	status        int          // of a command that ran without an error
-	interruptedBy *signalError // where main no longer handles signals
+	argv          []string             // the command line
+	status        int                  // of a command that ran without an error
+	interruptedBy *program.SignalError // where main no longer handles signals
 }
 
 // run carries out one command line, the program's name first, and returns the exit status.
@@ -88,8 +87,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 	status := statusFailed
 	if u := (*usageError)(nil); errors.As(err, &u) {
 		status = statusUsage
-	} else if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) {
-		status, err = s.status(), fmt.Errorf("%w before anything was measured", s)
+	} else if s := (*program.SignalError)(nil); errors.As(context.Cause(ctx), &s) {
+		status, err = s.Status(), fmt.Errorf("%w before anything was measured", s)
 	}
 	a.complain(err)
 	if wantsJSON(words) {
@@ -176,46 +175,6 @@ func noArguments(_ *cobra.Command, args []string) error {
 		return &usageError{fmt.Errorf("unexpected argument %q", args[0])}
 	}
 	return nil
-}
-
-// signalError is the cause of a context that a signal ended.
-type signalError struct{ signal syscall.Signal }
-
-func (e *signalError) Error() string {
-	if e.signal == syscall.SIGINT {
-		return "interrupted"
-	}
-	return "terminated"
-}
-
-// status is the exit status of a program that the signal ended.
-func (e *signalError) status() int { return 128 + int(e.signal) }
-
-// interruptible returns a context that the first SIGINT or SIGTERM ends, with a *signalError as its cause. A second one ends the process at once.
-func interruptible(parent context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-done:
-				return
-			case s := <-signals:
-				n, _ := s.(syscall.Signal)
-				if ctx.Err() != nil {
-					os.Exit(128 + int(n))
-				}
-				cancel(&signalError{n})
-			}
-		}
-	}()
-	return ctx, sync.OnceFunc(func() {
-		signal.Stop(signals)
-		close(done)
-		cancel(nil)
-	})
 }
 
 // versionText is the version that the linker set, or what the Go tool knows of the source.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"bufferbloat"
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/internal/host"
 	"bufferbloat/internal/thrift"
 	"bufferbloat/protocols"
@@ -137,7 +137,7 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 		return &usageError{err}
 	}
 	if f.dryRun {
-		return a.printPlan(plan, f.format == "json")
+		return program.PrintPlan(a.stdout, a.version, plan, f.format == "json")
 	}
 	var before *report.Result
 	if f.against != "" {
@@ -158,7 +158,7 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 	}
 	o.Kinds = protocols.All(speak)
 	if f.output != "" {
-		file, err := openOutput(f.output)
+		file, err := program.OpenOutput(f.output)
 		if err != nil {
 			return &usageError{fmt.Errorf("-o: %w", err)}
 		}
@@ -197,8 +197,7 @@ func (a *app) measure(ctx context.Context, f *measureFlags, plan bufferbloat.Pla
 		return followed.failed(ctx, err)
 	}
 	if err != nil {
-		rec.Findings = append(rec.Findings, bufferbloat.Finding{Code: "recording_not_whole", Severity: bufferbloat.Weakens,
-			Text: fmt.Sprintf("the recording that was to be kept is not whole: %v; this result is", err)})
+		rec.Findings = append(rec.Findings, program.NotWhole(err))
 	}
 	result := a.judge(ctx, f, rec)
 	if err := f.writePage(rec, result, kept); err != nil {
@@ -296,7 +295,7 @@ func (a *app) runner(f *measureFlags, speak protocols.Options) func(context.Cont
 func (a *app) judge(ctx context.Context, f *measureFlags, rec *bufferbloat.Recording) *report.Result {
 	result := report.New(rec)
 	if s := a.interruptedBy; rec.Stopped != "" && (s != nil || errors.As(context.Cause(ctx), &s)) {
-		result.Signal = int(s.signal)
+		result.Signal = int(s.Signal)
 	}
 	a.status = result.Status()
 	if f.grades {
@@ -336,15 +335,4 @@ func (a *app) leaveToLab(ctx context.Context, f *measureFlags, server bufferbloa
 		return false, nil
 	}
 	return true, err
-}
-
-// printPlan prints what would be sent.
-func (a *app) printPlan(plan bufferbloat.Plan, asJSON bool) error {
-	if asJSON {
-		e := json.NewEncoder(a.stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"schema": "bloat/plan/1", "version": a.version, "plan": plan})
-	}
-	_, err := fmt.Fprint(a.stdout, plan.String())
-	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/netperf"
@@ -82,8 +83,8 @@ func (a *app) netperf(cmd *cobra.Command, words []string) error {
 	if err != nil {
 		return err
 	}
-	if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) && !n.endless {
-		a.status = s.status()
+	if s := (*program.SignalError)(nil); errors.As(context.Cause(ctx), &s) && !n.endless {
+		a.status = s.Status()
 	}
 	if m.warning != "" {
 		fmt.Fprintf(a.stderr, "bloat: warning: %s\n", report.Printable(m.warning))

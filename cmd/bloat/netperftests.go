@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/load/netperf"
 )
 
@@ -109,7 +110,7 @@ func (m *netperfFigures) warn(text string) {
 // stands reports whether what was counted is to be printed though the test ended with an error: it was interrupted, or it had no end of its own and
 // the server made one.
 func (n *netperfRun) stands(ctx context.Context, err error, moved bool, m *netperfFigures) bool {
-	var s *signalError
+	var s *program.SignalError
 	switch {
 	case !moved:
 		return false

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/load/netperf"
 )
 
@@ -68,7 +69,7 @@ func TestTheFigureOfSeveralTestsIsTheirMean(t *testing.T) {
 
 func TestFiguresThatStandBesideAnError(t *testing.T) {
 	interrupted, cancel := context.WithCancelCause(t.Context())
-	cancel(&signalError{syscall.SIGINT})
+	cancel(&program.SignalError{Signal: syscall.SIGINT})
 	cut := errors.Join(netperf.ErrCutShort)
 	for _, tt := range []struct {
 		name                 string

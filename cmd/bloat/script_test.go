@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"bufferbloat/batch"
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/report"
 	"bufferbloat/report/compare"
 	"bufferbloat/servers/directory"
@@ -27,7 +29,7 @@ import (
 func TestMain(m *testing.M) {
 	command := func() {
 		a := &app{stdout: os.Stdout, stderr: os.Stderr, version: "v0.0-test", now: time.Now, part: takePart()}
-		ctx, stop := interruptible(context.Background())
+		ctx, stop := program.Interruptible(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 		a.uninterrupt = stop
 		status := a.run(ctx, os.Args)
 		stop()

@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/internal/host"
-	"bufferbloat/report"
 	"bufferbloat/servers/netperf"
 )
 
@@ -62,59 +59,14 @@ run where a port is given for them (docs/probes.md).`,
 	return cmd
 }
 
-// addresses returns the addresses to listen on.
-func (f *serveFlags) addresses() ([]netip.Addr, error) {
-	if f.four && f.six {
-		return nil, errors.New("-4 and -6 exclude each other")
-	}
-	names := f.bind
-	if len(names) == 0 {
-		names = []string{"0.0.0.0", "::"}
-	}
-	var addrs []netip.Addr
-	for _, name := range names {
-		addr, err := netip.ParseAddr(name)
-		if err != nil {
-			return nil, fmt.Errorf("--bind %q: want an address of this host", name)
-		}
-		is4 := host.FamilyOf(addr) == host.IPv4
-		if f.four && !is4 || f.six && is4 {
-			continue
-		}
-		addrs = append(addrs, addr)
-	}
-	if len(addrs) == 0 {
-		return nil, errors.New("no address is left to listen on")
-	}
-	return addrs, nil
-}
-
-// ports returns the first and last port of the range for data, 0 and 0 for none.
-func (f *serveFlags) ports() (first, last uint16, err error) {
-	if f.data == "" {
-		return 0, 0, nil
-	}
-	from, to, ok := strings.Cut(f.data, "-")
-	if !ok {
-		to = from
-	}
-	a, err := strconv.ParseUint(from, 10, 16)
-	b, err2 := strconv.ParseUint(to, 10, 16)
-	if err = errors.Join(err, err2); err != nil || a == 0 || b < a {
-		return 0, 0, fmt.Errorf("--data-ports %q: want FIRST-LAST, as in 30000-30100", f.data)
-	}
-	return uint16(a), uint16(b), nil
-}
-
 // serve runs the servers until ctx is done.
 func (a *app) serve(ctx context.Context, f *serveFlags) error {
-	addrs, err := f.addresses()
-	if err != nil {
-		return &usageError{err}
-	}
-	first, last, err := f.ports()
-	if err != nil {
-		return &usageError{err}
+	var first, last uint16
+	var err error
+	if f.data != "" {
+		if first, last, err = program.ParsePorts(f.data); err != nil {
+			return &usageError{fmt.Errorf("--data-ports %q: %w", f.data, err)}
+		}
 	}
 	if f.tests < 1 || f.length <= 0 {
 		return &usageError{errors.New("--max-tests and --max-time want 1 or more")}
@@ -123,19 +75,13 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		return &usageError{errors.New("--port wants 1 to 65535")}
 	}
 	h := host.NewKernel()
-	if len(f.bind) == 0 {
-		addrs = a.usable(ctx, h, addrs)
+	addrs, err := program.Addresses(ctx, h, f.bind, f.four, f.six, a.complain)
+	if err != nil {
+		return &usageError{err}
 	}
-	at := func(port uint16) (list []netip.AddrPort) {
-		for _, addr := range addrs {
-			list = append(list, netip.AddrPortFrom(addr, port))
-		}
-		return list
-	}
-	log := a.logger(h)
-	ready := func(what string) func([]netip.AddrPort) {
-		return func(at []netip.AddrPort) { log(fmt.Sprintf("%s: listening at %s", what, joinPorts(at))) }
-	}
+	at := func(port uint16) []netip.AddrPort { return program.At(addrs, port) }
+	log := program.Log(a.stderr, h)
+	ready := func(what string) func([]netip.AddrPort) { return program.Listening(log, what) }
 	ip, err := f.iperf3.server(f.tests, time.Duration(f.length), log, ready("iperf3"))
 	if err != nil {
 		return &usageError{err}
@@ -165,41 +111,4 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		log("stopped")
 	}
 	return err
-}
-
-// usable returns the addresses whose family this host has; it says once what it leaves out. With none left it returns them all, and listening says why
-// not.
-func (a *app) usable(ctx context.Context, h host.Host, addrs []netip.Addr) []netip.Addr {
-	var good []netip.Addr
-	for _, addr := range addrs {
-		l, err := h.ListenTCP(ctx, netip.AddrPortFrom(addr, 0), host.Options{})
-		if err != nil {
-			a.complain(fmt.Errorf("no %v here: %w", host.FamilyOf(addr), err))
-			continue
-		}
-		l.Close()
-		good = append(good, addr)
-	}
-	if len(good) == 0 {
-		return addrs
-	}
-	return good
-}
-
-// logger returns what prints one line of log with its time. What a client sent and stands in it can't steer a terminal or begin a line.
-func (a *app) logger(clock host.Clock) func(string) {
-	var mu sync.Mutex
-	return func(line string) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintf(a.stderr, "%s %s\n", clock.Now().Format(time.DateTime), report.Printable(line))
-	}
-}
-
-func joinPorts(at []netip.AddrPort) string {
-	texts := make([]string, len(at))
-	for i, a := range at {
-		texts[i] = a.String()
-	}
-	return strings.Join(texts, ", ")
 }

@@ -20,6 +20,7 @@ type speedtestFlags struct {
 	host, ping           string
 	length, idle         seconds
 	streams              int
+	counted              bool // the user said how many streams
 	sequential, together bool
 	dscp                 dscp.CodePoint
 	interval             seconds
@@ -48,14 +49,17 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 			}
 			return noArguments(nil, args)
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.speedtest(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.counted = cmd.Flags().Changed("number")
+			return a.speedtest(cmd.Context(), f)
+		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&f.host, "host", "H", "", "server to load; \"best\" is the nearest one of the directory that may be used (bloat servers)")
 	flags.StringVarP(&f.ping, "ping", "p", "", "host to ping meanwhile (default: the server)")
 	flags.VarP(&f.length, "time", "t", "length of the load in each direction")
-	flags.IntVarP(&f.streams, "number", "n", 5, "TCP streams in each direction")
+	flags.IntVarP(&f.streams, "number", "n", 5, "TCP streams in each direction; without -n a line below 4 Mbit/s has 2 of them")
 	flags.VarP(&f.idle, "idle", "i", "length of the idle baseline before the load; 0 for none")
 	flags.BoolVarP(&f.sequential, "sequential", "s", false, "download, then upload (default)")
 	flags.BoolVarP(&f.together, "concurrent", "c", false, "download and upload at once")
@@ -89,7 +93,7 @@ func (f *speedtestFlags) plan(hosts []string) (bufferbloat.Plan, error) {
 	}
 	plan := bufferbloat.Speedtest(bufferbloat.SpeedtestOptions{Server: servers[0], PingHost: f.ping, Idle: time.Duration(f.idle),
 		Length: time.Duration(f.length), Streams: f.streams, Concurrent: f.together, Interval: time.Duration(f.interval), DSCP: f.dscp,
-		Probe: bufferbloat.ProbeKind(f.probe)})
+		Probe: bufferbloat.ProbeKind(f.probe), Spare: !f.counted && (!f.lab.on() || f.lab.slow())})
 	protocol := bufferbloat.Protocol(f.protocol)
 	switch protocol {
 	case bufferbloat.Netperf, bufferbloat.IPerf3:

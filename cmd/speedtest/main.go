@@ -10,14 +10,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/term"
 
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/internal/thrift"
 	"bufferbloat/report"
 )
@@ -34,7 +33,7 @@ const (
 func main() {
 	thrift.Begin(os.Getenv("GOGC"))
 	a := &app{stdout: os.Stdout, stderr: os.Stderr, now: time.Now, dots: term.IsTerminal(int(os.Stderr.Fd()))}
-	ctx, stop := interruptible(context.Background())
+	ctx, stop := program.Interruptible(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	status := a.run(ctx, os.Args)
 	stop()
 	os.Exit(status)
@@ -80,8 +79,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return statusUsage
 	}
 	status := statusFailed
-	if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) {
-		status, err = s.status(), fmt.Errorf("%w before anything was measured", s)
+	if s := (*program.SignalError)(nil); errors.As(context.Cause(ctx), &s) {
+		status, err = s.Status(), fmt.Errorf("%w before anything was measured", s)
 	}
 	a.complain(err)
 	return status
@@ -108,44 +107,4 @@ func (a *app) command(ctx context.Context, name string, words []string) error {
 // complain prints an error to stderr. What comes from outside can't steer a terminal.
 func (a *app) complain(err error) {
 	fmt.Fprintf(a.stderr, "speedtest: %s\n", report.Printable(err.Error()))
-}
-
-// signalError is the cause of a context that a signal ended.
-type signalError struct{ signal syscall.Signal }
-
-func (e *signalError) Error() string {
-	if e.signal == syscall.SIGINT {
-		return "interrupted"
-	}
-	return "terminated"
-}
-
-// status is the exit status of a program that the signal ended.
-func (e *signalError) status() int { return 128 + int(e.signal) }
-
-// interruptible returns a context that the first SIGINT, SIGTERM or SIGHUP ends, with a *signalError as its cause. A second one ends the process at once.
-func interruptible(parent context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-done:
-				return
-			case s := <-signals:
-				n, _ := s.(syscall.Signal)
-				if ctx.Err() != nil {
-					os.Exit(128 + int(n))
-				}
-				cancel(&signalError{n})
-			}
-		}
-	}()
-	return ctx, sync.OnceFunc(func() {
-		signal.Stop(signals)
-		close(done)
-		cancel(nil)
-	})
 }

@@ -2,15 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
-	"strings"
 
 	"bufferbloat"
+	"bufferbloat/cmd/internal/program"
 	"bufferbloat/report"
 )
 
@@ -69,8 +67,8 @@ func (m *measure) writer() (func(*report.Result, io.Writer) error, error) {
 	return nil, fmt.Errorf("--format %q: want speedtest, table, csv or json", m.format)
 }
 
-// measure carries out a plan and prints the result. note is what is to stand in it beside what the run finds, "" for nothing.
-func (a *app) measure(ctx context.Context, m *measure, plan bufferbloat.Plan, note string) error {
+// measure carries out a plan and prints the result.
+func (a *app) measure(ctx context.Context, m *measure, plan bufferbloat.Plan) error {
 	write, err := m.writer()
 	if err != nil {
 		return &usageError{err}
@@ -79,21 +77,16 @@ func (a *app) measure(ctx context.Context, m *measure, plan bufferbloat.Plan, no
 		return &usageError{fmt.Errorf("--source %q: want an address of this host", m.source)}
 	}
 	if m.dryRun {
-		return a.printPlan(plan, m.format == "json")
+		return program.PrintPlan(a.stdout, version, plan, m.format == "json")
 	}
 	o := bufferbloat.RunOptions{Version: version, Started: a.now(), Passphrase: m.passphrase, Packed: true}
 	if m.output != "" {
-		file, err := openOutput(m.output)
+		file, err := program.OpenOutput(m.output)
 		if err != nil {
 			return &usageError{fmt.Errorf("-o: %w", err)}
 		}
 		defer file.Close()
 		o.File = file
-	}
-	if note != "" {
-		o.Doubts = func() []bufferbloat.Finding {
-			return []bufferbloat.Finding{{Code: "low_rate", Severity: bufferbloat.Note, Text: note}}
-		}
 	}
 	dotted := false
 	if a.dots {
@@ -107,12 +100,11 @@ func (a *app) measure(ctx context.Context, m *measure, plan bufferbloat.Plan, no
 		return a.failed(ctx, m, err)
 	}
 	if err != nil {
-		rec.Findings = append(rec.Findings, bufferbloat.Finding{Code: "recording_not_whole", Severity: bufferbloat.Weakens,
-			Text: fmt.Sprintf("the recording that was to be kept is not whole: %v; this result is", err)})
+		rec.Findings = append(rec.Findings, program.NotWhole(err))
 	}
 	result := report.New(rec)
-	if s := (*signalError)(nil); rec.Stopped != "" && errors.As(context.Cause(ctx), &s) {
-		result.Signal = int(s.signal)
+	if s := (*program.SignalError)(nil); rec.Stopped != "" && errors.As(context.Cause(ctx), &s) {
+		result.Signal = int(s.Signal)
 	}
 	a.status = result.Status()
 	return write(result, a.stdout)
@@ -124,48 +116,8 @@ func (a *app) failed(ctx context.Context, m *measure, err error) error {
 		return err
 	}
 	status := statusFailed
-	if s := (*signalError)(nil); errors.As(context.Cause(ctx), &s) {
-		status = s.status()
+	if s := (*program.SignalError)(nil); errors.As(context.Cause(ctx), &s) {
+		status = s.Status()
 	}
 	return errors.Join(err, report.WriteError(a.stdout, version, "speedtest", err, status))
 }
-
-// printPlan prints what would be sent.
-func (a *app) printPlan(plan bufferbloat.Plan, asJSON bool) error {
-	if asJSON {
-		return json.NewEncoder(a.stdout).Encode(map[string]any{"schema": "bloat/plan/1", "version": version, "plan": plan})
-	}
-	_, err := io.WriteString(a.stdout, strings.TrimRight(plan.String(), "\n")+"\n")
-	return err
-}
-
-// outputFile is the file of -o. What it held stays until the first byte of the new recording comes, so that a server that can't be reached costs
-// nobody an earlier recording.
-type outputFile struct {
-	file  *os.File
-	begun bool
-}
-
-func openOutput(name string) (*outputFile, error) {
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
-	if err != nil {
-		return nil, err
-	}
-	return &outputFile{file: file}, nil
-}
-
-// Write implements io.Writer.
-func (f *outputFile) Write(b []byte) (int, error) {
-	if !f.begun {
-		f.begun = true
-		if info, err := f.file.Stat(); err != nil || info.Mode().IsRegular() { // a pipe or a device can't be cut, nor need it be
-			if err := f.file.Truncate(0); err != nil {
-				return 0, err
-			}
-		}
-	}
-	return f.file.Write(b)
-}
-
-// Close implements io.Closer.
-func (f *outputFile) Close() error { return f.file.Close() }

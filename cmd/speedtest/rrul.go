@@ -54,5 +54,5 @@ func (a *app) rrul(ctx context.Context, words []string) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	return a.measure(ctx, &m, plan, "")
+	return a.measure(ctx, &m, plan)
 }

@@ -3,14 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"bufferbloat"
-	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/dscp"
-	"bufferbloat/load"
 )
 
 // script is what the program does under one of its names.
@@ -54,9 +50,9 @@ type test struct {
 	sequential, together bool
 	idleOnly             bool
 	four, six            bool
-	time                 time.Duration // openWRT's -t; 0 for none
-	rate                 bitrate.Bitrate
-	counted              bool // the user said how many streams
+	idling               bool          // openWRT's -i
+	idleFor              time.Duration // what its -i and -t set
+	counted              bool          // the user said how many streams
 }
 
 func (t *test) streamCount(value string) error {
@@ -72,19 +68,19 @@ func (t *test) options() []option {
 		{'6', "ipv6", "", false, "use IPv6", flag(&t.six)},
 		{'t', "time", "SECONDS", false, "length of the load in each direction", seconds(&t.length)},
 		{'p', "ping", "HOST", false, "host to ping meanwhile (default: the server)", text(&t.ping)},
-		{'n', "number", "N", false, "TCP streams in each direction", t.streamCount},
+		{'n', "number", "N", false, "TCP streams in each direction; without -n a line below 4 Mbit/s has 2 of them", t.streamCount},
 		{'Z', "passphrase", "TEXT", false, "passphrase of the server", text(&t.passphrase)},
 	}
 	switch t.flags {
 	case better:
 		list = append(list, option{'i', "idle", "", false, "ping alone, without a load", flag(&t.idleOnly)})
 	case openWRT:
-		list[3].set = seconds(&t.time)
+		list[3].set = func(value string) error { return errors.Join(seconds(&t.idleFor)(value), seconds(&t.length)(value)) }
 		list[3].help = "length of the idle test and of the load"
 		list = append(list,
-			option{'i', "idle", "SECONDS", true, "ping without a load", t.how(&t.idle, nil, 30*time.Second)},
-			option{'s', "sequential", "SECONDS", true, "download, then upload", t.how(&t.length, &t.sequential, 30*time.Second)},
-			option{'c', "concurrent", "SECONDS", true, "download and upload at once", t.how(&t.length, &t.together, 30*time.Second)})
+			option{'i', "idle", "SECONDS", true, "ping without a load", t.how(&t.idleFor, func() { t.idling = true })},
+			option{'s', "sequential", "SECONDS", true, "download, then upload", t.how(&t.length, func() { t.sequential, t.together = true, false })},
+			option{'c', "concurrent", "SECONDS", true, "download and upload at once", t.how(&t.length, func() { t.sequential, t.together = false, true })})
 	case ours:
 		list = append(list,
 			option{'i', "idle", "SECONDS", false, "length of the idle baseline before the load; 0 for none", seconds(&t.idle)},
@@ -93,22 +89,16 @@ func (t *test) options() []option {
 			option{0, "no-cpu", "", false, "leave out the CPU block", func(string) error { t.cpu = false; return nil }})
 	}
 	list = append(list,
-		option{0, "rate", "RATE", false, "what the line has, as in 2Mbit: below 4Mbit there are 2 streams and small writes",
-			func(value string) (err error) { t.rate, err = bitrate.Parse(value); return err }},
 		option{0, "interval", "TIME", false, "time between probes (100ms)", seconds(&t.interval)},
 		option{0, "probe", "KIND", false, "auto, icmp, irtt or tcp", text(&t.probe)},
 		option{0, "dscp", "MARK", false, "mark of flows and probes: a name (EF, CS1) or 0 to 63", t.dscp.Set})
 	return append(list, t.measure.options()...)
 }
 
-// how returns what sets a length, and that it was asked for.
-func (t *test) how(length *time.Duration, asked *bool, otherwise time.Duration) func(string) error {
+// how returns what does as it is asked, and sets a length where one is given. Of several the last one wins, as in the script.
+func (t *test) how(length *time.Duration, ask func()) func(string) error {
 	return func(value string) error {
-		*length = otherwise
-		if asked != nil {
-			t.sequential, t.together = false, false // the last one wins
-			*asked = true
-		}
+		ask()
 		if value == "" {
 			return nil
 		}
@@ -120,20 +110,14 @@ func (t *test) how(length *time.Duration, asked *bool, otherwise time.Duration) 
 func (t *test) plan() (bufferbloat.Plan, error) {
 	none := bufferbloat.Plan{}
 	if t.flags == openWRT {
-		switch loaded := t.sequential || t.together; {
-		case !loaded && t.idle == 0:
+		loaded := t.sequential || t.together
+		switch {
+		case !loaded && !t.idling:
 			return none, errors.New("say what to do: -i, -s or -c")
 		case !loaded:
-			t.idleOnly = true
-		}
-		if t.time > 0 {
-			t.length = t.time
-			if t.idle > 0 {
-				t.idle = t.time
-			}
-		}
-		if t.idleOnly {
-			t.length = t.idle
+			t.idleOnly, t.length = true, t.idleFor
+		case t.idling:
+			t.idle = t.idleFor
 		}
 	}
 	switch {
@@ -153,12 +137,14 @@ func (t *test) plan() (bufferbloat.Plan, error) {
 	}
 	server := t.server(t.host, family)
 	o := bufferbloat.SpeedtestOptions{Server: server, PingHost: t.ping, Idle: t.idle, Length: t.length, Streams: t.streams,
-		Concurrent: t.concurrent && !t.sequential || t.together, Interval: t.interval, DSCP: t.dscp, Probe: bufferbloat.ProbeKind(t.probe)}
+		Concurrent: t.concurrent && !t.sequential || t.together, Interval: t.interval, DSCP: t.dscp, Probe: bufferbloat.ProbeKind(t.probe), Spare: !t.counted}
 	if !t.idleOnly {
 		plan := bufferbloat.Speedtest(o)
 		return plan, plan.Check()
 	}
-	o.Idle, o.Streams = t.length, 0
+	if o.Idle, o.Streams = t.length, 0; t.ping != "" {
+		o.Server.Host, o.PingHost = t.ping, "" // no server is needed, and the default one may not even have an address here
+	}
 	plan := bufferbloat.Speedtest(o)
 	plan.Phases = plan.Phases[:1]
 	plan.Probes = plan.Probes[:1] // the second opinion is the server's, which an idle test does not ask
@@ -167,7 +153,7 @@ func (t *test) plan() (bufferbloat.Plan, error) {
 
 // speedtest runs one speedtest and prints it.
 func (a *app) speedtest(ctx context.Context, s script, words []string) error {
-	t := &test{script: s, measure: newMeasure("speedtest"), interval: 100 * time.Millisecond, probe: string(bufferbloat.Auto)}
+	t := &test{script: s, idleFor: s.length, measure: newMeasure("speedtest"), interval: 100 * time.Millisecond, probe: string(bufferbloat.Auto)}
 	options := t.options()
 	if err := parse(words, options); err != nil {
 		if errors.Is(err, errHelp) {
@@ -180,38 +166,6 @@ func (a *app) speedtest(ctx context.Context, s script, words []string) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	note := t.spare(&plan)
 	t.showCPU = t.cpu
-	return a.measure(ctx, &t.measure, plan, note)
-}
-
-// What a line below slowRate gets where nobody says how many streams: each stream of many has so little of it that its share comes in lumps, and a write of
-// 64 KiB is half a second of it.
-const (
-	slowRate    = 4 * bitrate.Mbit
-	slowStreams = 2
-	slowWrite   = 4096
-)
-
-// spare has a plan use fewer streams and smaller writes where the user says that the line is slow.
-func (t *test) spare(plan *bufferbloat.Plan) (note string) {
-	if t.rate == 0 || t.rate >= slowRate {
-		return ""
-	}
-	for i := range plan.Phases {
-		ph := &plan.Phases[i]
-		seen := map[load.Direction]int{}
-		ph.Flows = slices.DeleteFunc(ph.Flows, func(f bufferbloat.FlowPlan) bool {
-			seen[f.Direction]++
-			return !t.counted && seen[f.Direction] > slowStreams
-		})
-		for j := range ph.Flows {
-			ph.Flows[j].Size = slowWrite
-		}
-	}
-	note = fmt.Sprintf("the line was said to have %v: writes of %d bytes", t.rate, slowWrite)
-	if !t.counted {
-		note += fmt.Sprintf(", and %d streams in each direction", min(slowStreams, t.streams))
-	}
-	return note
+	return a.measure(ctx, &t.measure, plan)
 }

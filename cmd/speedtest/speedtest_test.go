@@ -35,9 +35,14 @@ func TestScriptsHaveTheirOwnFlagsAndDefaults(t *testing.T) {
 		{"speedtest-netperf.sh -i -c 12", []string{"0s to 30s idle", "30s to 42s both"}, "s upload "},
 		{"speedtest-netperf.sh -s 5 -c 7 -t 9", []string{"0s to 9s both"}, "s upload "},
 		{"speedtest-netperf.sh -i 4", []string{"0s to 4s idle"}, "download"},
-		{"speedtest -H s.example --rate 2Mbit", []string{"download 2"}, "flow download 3"},
-		{"speedtest -H s.example --rate 2Mbit -n 3", []string{"download 3"}, "flow download 4"},
-		{"speedtest -H s.example --rate 20Mbit", []string{"download 5"}, "flow download 6"},
+		{"speedtest-netperf.sh -t 9 -i", []string{"0s to 9s idle", "server one.one.one.one,"}, "netperf.bufferbloat.net"},
+		{"speedtest-netperf.sh -t 9 -i 4 -s", []string{"0s to 4s idle", "4s to 13s download"}, "to 30s"},
+		{"speedtest-netperf.sh -i 4 -c 5 -t 9 -6", []string{"0s to 9s idle", "9s to 18s both", "IPv6"}, "to 4s"},
+		{"speedtest-netperf.sh --sequential --number 2 --host h.example --ping p.example -4", []string{"server h.example", "auto to p.example", "upload 2", "IPv4"}, "flow upload 3"},
+		{"betterspeedtest.sh -i", []string{"server gstatic.com,", "0s to 1m0s idle", "auto to gstatic.com"}, "netperf.bufferbloat.net"},
+		{"betterspeedtest.sh -4 -t 20 -n 3 -Z secret", []string{"0s to 20s download", "upload 3"}, "flow upload 4"},
+		{"speedtest -H s.example", []string{"flow download 2 download TCP, netperf, CS0", "flow upload 5 upload TCP, netperf, CS0, if the others carry 4Mbit"}, "flow upload 2 upload TCP, netperf, CS0, if"},
+		{"speedtest -H s.example -n 5", []string{"download 5"}, "if the others"},
 		{"rrul -H s.example --length 20", []string{"plan rrul", "5s to 25s load", "probe UDP EF"}, "flow download 1"},
 	} {
 		status, out, complaints := tried(t, t.Context(), strings.Fields(tt.line+" --dry-run")...)
@@ -73,7 +78,7 @@ func TestWhatCanNotBeIsUsage(t *testing.T) {
 		"serve --data-ports 9-3":                       "FIRST-LAST",
 		"serve --bind here":                            "address of this host",
 		"speedtest -H a -o /no/such/directory/x":       "-o: ",
-		"speedtest -H a --rate 2":                      "unit",
+		"speedtest -H a --rate 2Mbit":                  "unknown flag",
 		"betterspeedtest.sh -H 192.0.2.1 --probe what": "probe",
 	} {
 		if status, out, complaints := tried(t, t.Context(), strings.Fields(line)...); status != statusUsage || out != "" || !strings.Contains(complaints, want) {
@@ -97,29 +102,5 @@ func TestASpeedtestAgainstItsOwnServer(t *testing.T) {
 	}
 	if info, err := os.Stat(kept); err != nil || info.Size() == 0 {
 		t.Errorf("no recording: %v", err)
-	}
-}
-
-// Reports 75: nothing that the program did not make is replaced or removed.
-func TestWritingToADeviceLeavesItThere(t *testing.T) {
-	fifo := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink("/dev/null", fifo); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"/dev/null", fifo} {
-		f, err := openOutput(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.Write([]byte("x")); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		f.Close()
-	}
-	if info, err := os.Stat("/dev/null"); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		t.Errorf("/dev/null is %v, %v", info, err)
-	}
-	if info, err := os.Lstat(fifo); err != nil || info.Mode()&os.ModeSymlink == 0 {
-		t.Errorf("the link is %v, %v", info, err)
 	}
 }

@@ -84,6 +84,7 @@ func badArrows(p pkg) []string {
 		to := path(imported)
 		switch {
 		case to == "":
+		case room(to) == "cmd" && room(from) == "cmd" && strings.HasPrefix(to, "cmd/internal/"): // what commands do alike
 		case room(to) == "cmd":
 			bad = append(bad, fmt.Sprintf("%s imports %s: a command is imported by nobody", p.ImportPath, imported))
 		case slices.Contains(testOnly, to) && !slices.Contains(testOnly, from):
