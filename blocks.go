@@ -58,7 +58,7 @@ func (b *blocks) size() (n int) {
 }
 
 // mostHeld is how many bytes of blocks a recording holds in memory before it shelves what is full.
-const mostHeld = 8 << 20
+const mostHeld = 4 << 20
 
 // shelf holds the full blocks of a recording that is long in a file.
 type shelf struct {

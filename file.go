@@ -110,11 +110,12 @@ type end struct {
 	Stopped string        `json:"stopped,omitempty"`
 }
 
-// columns turns samples into columns.
-func columns(series string, samples []probe.Sample) *sampleColumns {
-	c := &sampleColumns{Series: series}
+// fill turns samples into columns, in the space of those that were there. They point into samples.
+func (c *sampleColumns) fill(series string, samples []probe.Sample) {
+	*c = sampleColumns{Series: series, Seq: c.Seq[:0], Due: c.Due[:0], Sent: c.Sent[:0], Outcome: c.Outcome[:0], RTT: c.RTT[:0], Stamp: c.Stamp[:0], Up: c.Up[:0], Down: c.Down[:0]}
 	oneWay := slices.ContainsFunc(samples, func(s probe.Sample) bool { return s.HasOneWay })
-	for _, s := range samples {
+	for i := range samples {
+		s := &samples[i]
 		c.Seq = append(c.Seq, s.Seq)
 		c.Due = append(c.Due, s.Due)
 		c.Sent = append(c.Sent, s.Sent)
@@ -129,7 +130,6 @@ func columns(series string, samples []probe.Sample) *sampleColumns {
 			c.Up, c.Down = append(c.Up, up), append(c.Down, down)
 		}
 	}
-	return c
 }
 
 // rows turns columns back into samples, which it appends to samples, or says which column is wrong.
@@ -542,11 +542,13 @@ func WriteRecording(w io.Writer, rec *Recording) error {
 	for i := range rec.Phases {
 		put(entry{Phase: &rec.Phases[i]})
 	}
+	var c sampleColumns
 	for i := range rec.Probes {
 		s := &rec.Probes[i]
 		put(entry{Series: s})
 		for chunk := range chunks(s.All(), chunkRows) {
-			put(entry{Samples: columns(s.Name, chunk)})
+			c.fill(s.Name, chunk)
+			put(entry{Samples: &c})
 		}
 		put(entry{SeriesEnd: &seriesEnd{s.Name, s.Tally, s.Error}})
 	}
@@ -595,7 +597,7 @@ func chunks[T any](all iter.Seq[T], n int) iter.Seq[[]T] {
 	}
 }
 
-// chunkRows is how many rows WriteRecording puts into one entry.
+// chunkRows is how many rows an entry has at most that this program writes.
 const chunkRows = 1000
 
 func (r *Recording) cpuColumns() *cpuColumns {

@@ -136,6 +136,12 @@ func TestCheckFindsWhatNoRunCanBe(t *testing.T) {
 	}
 }
 
+func columns(series string, samples []probe.Sample) *sampleColumns {
+	var c sampleColumns
+	c.fill(series, samples)
+	return &c
+}
+
 // FuzzFastLine holds the fast reader of lines to encoding/json: what it takes, it takes as that does.
 func FuzzFastLine(f *testing.F) {
 	rnd := rand.New(rand.NewPCG(3, 4))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type recorder struct {
 	file    *fileWriter // nil without a file
 	fault   error       // the first that writing or folding met
 	writing *batch      // empty but in flush
+	space   sampleColumns
 
 	keeping    sync.Mutex // taken after mu, and held for moments only
 	kept       *batch
@@ -144,7 +146,10 @@ func (r *recorder) flush() {
 	for i := range r.rec.Probes { // in the order of the recording, so that equal runs make equal files
 		name := r.rec.Probes[i].Name
 		if kept := b.samples[name]; len(kept) > 0 {
-			r.putLocked(&entry{Samples: columns(name, kept)})
+			for chunk := range slices.Chunk(kept, chunkRows) {
+				r.space.fill(name, chunk)
+				r.putLocked(&entry{Samples: &r.space})
+			}
 			b.samples[name] = kept[:0]
 		}
 	}

@@ -33,7 +33,7 @@ type RunOptions struct {
 	LabCounts  func() *LabCounts // what Lab has counted, asked once when flows and probes have ended; nil, or a nil result, for nothing
 	Doubts     func() []Finding  // what Host itself knows against the run, asked once when flows and probes have ended; nil for nothing
 	Watch      []Watch           // what is read beside flows and probes
-	// Scratch takes what a Packed recording has beyond some 8 MB, so that a run of hours takes no more memory than that; nil where all is to stay in memory, and
+	// Scratch takes what a Packed recording has beyond some 4 MB, so that a run of hours takes no more memory than that; nil where all is to stay in memory, and
 	// what can't be written does. It must last as long as the Recording, which panics where it can't read back what it wrote.
 	Scratch Scratch
 	// Reached is called once, with all servers as the run found them, before anything but the look at them is sent; nil for none.

@@ -10,7 +10,7 @@ import (
 
 // forgetCode unmaps the pages of the program's own code and constants, which come back one by one as they are used. The kernel maps 16 around each that is
 // used and never takes one back by itself while there is memory, so that all that starting took stays resident through a run, and all of the run
-// through the reckoning after it: 7 MiB of each. Nothing is lost: the pages are those of the file.
+// through the reckoning after it. Nothing is lost: the pages are those of the file.
 func forgetCode() {
 	program, err := os.Executable()
 	if err != nil {
