@@ -158,6 +158,37 @@ func TestThePageScoreIsUnloadedOverLoaded(t *testing.T) {
 	}
 }
 
+func TestThePageScoreIsToldOverTime(t *testing.T) {
+	const idle = 200 * msec
+	series := bufferbloat.ProbeSeries{Name: "page", Kind: pageKind}
+	page := func(at, took time.Duration) {
+		sample := probe.Sample{Seq: uint64(len(series.Samples)), Due: at, Sent: at, RTT: took, Outcome: probe.Received}
+		if took == 0 {
+			sample.Outcome = probe.Lost
+		}
+		series.Samples = append(series.Samples, sample)
+	}
+	// A page each second: twice as long in the first ten seconds, none in the next ten, four times as long in the five that are left.
+	for i := range 25 {
+		page(5*time.Second+time.Duration(i)*time.Second, []time.Duration{2 * idle, 0, 4 * idle}[i/10])
+	}
+	before := &PageTime{N: 5, Median: idle}
+	got := before.overTime(&series, 5*time.Second, 30*time.Second)
+	if len(got) != 3 || *got[0].Score != 50 || got[1].Score != nil || *got[2].Score != 25 || got[2].From != 25*time.Second || got[2].To != 30*time.Second {
+		t.Errorf("got %+v", got)
+	}
+	if one := before.overTime(&series, 5*time.Second, 15*time.Second); one != nil {
+		t.Errorf("a load of one part: %+v", one)
+	}
+	if all := before.overTime(&series, 0, time.Hour); len(all) != 12 || all[0].To != 5*time.Minute {
+		t.Errorf("an hour: %+v", all)
+	}
+	score := PageScore{Phase: "load", Series: "page", Score: got[0].Score, Idle: before, Loaded: &PageTime{N: 15, Median: 2 * idle}, OverTime: got}
+	if text, want := score.text(), "; each 10s from 5s on: 50 - 25"; !strings.HasSuffix(text, want) {
+		t.Errorf("%q does not end with %q", text, want)
+	}
+}
+
 func TestTheQueueIsWhereTheDelayGrows(t *testing.T) {
 	r := New(appsRun())
 	if len(r.Hops) != 3 || r.Hops[0].Queue || !r.Hops[1].Queue || r.Hops[2].Queue || r.Hops[2].Hop != 0 {

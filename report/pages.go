@@ -18,7 +18,22 @@ type PageScore struct {
 	Score  *float64  `json:"score"`
 	Idle   *PageTime `json:"idle"`
 	Loaded *PageTime `json:"loaded"`
+	// OverTime is the score of each part of the load, nil where there is but one part.
+	OverTime []PageScoreAt `json:"over_time,omitempty"`
 }
+
+// PageScoreAt is the score of the pages that were begun in a part of a load.
+type PageScoreAt struct {
+	From  time.Duration `json:"from_ns"` // of the run
+	To    time.Duration `json:"to_ns"`
+	Score *float64      `json:"score"` // nil where no page was there in time
+}
+
+// A load is told of in parts of 10 s, or so many times 10 s that there are 12 parts at most.
+const (
+	scoreStep = 10 * time.Second
+	mostParts = 12
+)
 
 // PageTime describes how long pages took. Low and High bound the mean, at the level of all intervals, of the pages as they depend on each
 // other; they are null with fewer than 8 pages.
@@ -111,10 +126,32 @@ func newPageScore(p *Phase, s *bufferbloat.ProbeSeries, before *PageTime) PageSc
 	case score.Loaded == nil:
 		score.Reason = "no page was there in time under the load"
 	default:
-		v := 100 * float64(before.Median) / float64(score.Loaded.Median)
-		score.Score = &v
+		score.Score = before.over(score.Loaded)
+		score.OverTime = before.overTime(s, p.From, p.To)
 	}
 	return score
+}
+
+// over is the score of pages under load, where those without took t.
+func (t *PageTime) over(loaded *PageTime) *float64 {
+	if loaded == nil {
+		return nil
+	}
+	v := 100 * float64(t.Median) / float64(loaded.Median)
+	return &v
+}
+
+// overTime is the score of each part of a load.
+func (t *PageTime) overTime(s *bufferbloat.ProbeSeries, from, to time.Duration) (parts []PageScoreAt) {
+	step := scoreStep * max(1, (to-from+mostParts*scoreStep-1)/(mostParts*scoreStep))
+	if to-from <= step {
+		return nil
+	}
+	for ; from < to; from += step {
+		end := min(from+step, to)
+		parts = append(parts, PageScoreAt{From: from, To: end, Score: t.over(newPageTime(s, from, end))})
+	}
+	return parts
 }
 
 // text is the score in one line.
@@ -133,6 +170,16 @@ func (s *PageScore) text() string {
 			was = "was"
 		}
 		line += fmt.Sprintf("; %d more %s not begun, so the load slows pages down by more than this", n, was)
+	}
+	for i, part := range s.OverTime {
+		if i == 0 {
+			line += fmt.Sprintf("; each %v from %v on:", part.To-part.From, part.From.Round(time.Second))
+		}
+		if part.Score == nil {
+			line += " -"
+			continue
+		}
+		line += fmt.Sprintf(" %.0f", *part.Score)
 	}
 	return line
 }
