@@ -15,6 +15,7 @@ import (
 	"bufferbloat/watch/device"
 	"bufferbloat/watch/lint"
 	"bufferbloat/watch/qdisc"
+	"bufferbloat/watch/wifi"
 )
 
 // Bounds of what is watched of a host with many CPUs, or of a device with many queues.
@@ -105,7 +106,9 @@ type deviceWatch struct {
 	queues []qdisc.Queue // as they were at the start
 	limits int           // byte queue limits
 	radio  bool
-	alone  bool // all servers are behind this device, and nothing leaves by another
+	// station is the access point that a Wi-Fi device has its link with, nil for none.
+	station *wifi.Station
+	alone   bool // all servers are behind this device, and nothing leaves by another
 }
 
 func newDeviceWatch(r *run) (*deviceWatch, error) {
@@ -125,6 +128,9 @@ func newDeviceWatch(r *run) (*deviceWatch, error) {
 	d.facts = device.ReadFacts(d.link)
 	d.limits = min(len(d.facts.BQL), mostQueues)
 	_, d.radio = device.ReadWireless(d.link.Name)
+	if list, err := wifi.Read(index); err == nil && len(list) == 1 { // an access point's stations are many, and the server is behind one of them at most
+		d.station = &list[0]
+	}
 	return d, nil
 }
 
@@ -197,6 +203,9 @@ func (d *deviceWatch) series() (all []WatchSeries) {
 		add(d.link.Name, WatchSeries{"wifi_quality", ""}, WatchSeries{"wifi_signal", "dBm"}, WatchSeries{"wifi_noise", "dBm"}, WatchSeries{"wifi_retries", "packets"},
 			WatchSeries{"wifi_missed_beacons", "packets"})
 	}
+	if d.station != nil {
+		add(d.link.Name+" station "+d.station.String(), stationSeries()...)
+	}
 	return all
 }
 
@@ -228,8 +237,40 @@ func (d *deviceWatch) read(values []float64) error {
 	}
 	if w, ok := device.ReadWireless(d.link.Name); d.radio && ok {
 		put(w.Quality, w.Signal, w.Noise, float64(w.Retries), float64(w.Missed))
+	} else if d.radio {
+		values = values[5:]
+	}
+	if d.station != nil {
+		now, _ := wifi.Read(d.link.Index) // likewise
+		stationValues(values, d.station, now)
 	}
 	return nil
+}
+
+// stationSeries are the quantities of a station, and stationValues their values.
+func stationSeries() []WatchSeries {
+	return []WatchSeries{{"wifi_signal", "dBm"}, {"wifi_tx_rate", "bit/s"}, {"wifi_rx_rate", "bit/s"}, {"wifi_tx_packets", "packets"}, {"wifi_tx_retries", "packets"},
+		{"wifi_tx_failed", "packets"}}
+}
+
+// stationValues leaves alone what is not told, and all where the station is another one now: its counters began anew.
+func stationValues(values []float64, was *wifi.Station, now []wifi.Station) {
+	i := slices.IndexFunc(now, func(s wifi.Station) bool { return s.MAC == was.MAC })
+	if i < 0 {
+		return
+	}
+	s := &now[i]
+	put := func(place int, v float64, told bool) {
+		if told {
+			values[place] = v
+		}
+	}
+	put(0, float64(s.Signal), s.HasSignal)
+	put(1, float64(s.TxRate), s.TxRate > 0)
+	put(2, float64(s.RxRate), s.RxRate > 0)
+	put(3, float64(s.TxPackets), s.HasTxCounters)
+	put(4, float64(s.TxRetries), s.HasTxCounters)
+	put(5, float64(s.TxFailed), s.HasTxCounters)
 }
 
 // queueValues are the counters of a queue as it is now; NaN where it is gone, or another one has its place.

@@ -2,9 +2,13 @@ package bufferbloat
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"bufferbloat/watch/wifi"
 )
 
 func TestTheDeviceToTheFirstReachableServerIsWatched(t *testing.T) {
@@ -62,6 +66,31 @@ func TestAPlanForksWhereAnythingLeavesByAWayOfItsOwn(t *testing.T) {
 		p := Speedtest(speedtestOptions())
 		if change(&p); p.forks() != (name != "") {
 			t.Errorf("%q: it forks: %v", name, p.forks())
+		}
+	}
+}
+
+func TestTheStationOfAnAccessPointIsFollowedByItsAddress(t *testing.T) {
+	was := wifi.Station{MAC: [6]byte{1}}
+	other := wifi.Station{MAC: [6]byte{2}, Signal: -40, HasSignal: true, TxRate: 1, HasTxCounters: true}
+	now := wifi.Station{MAC: [6]byte{1}, Signal: -59, HasSignal: true, TxRate: 866_700_000, TxPackets: 1000, TxRetries: 42, TxFailed: 2, HasTxCounters: true}
+	nan := math.NaN()
+	for _, c := range []struct {
+		claim string
+		now   []wifi.Station
+		want  []float64
+	}{
+		{"among others", []wifi.Station{other, now}, []float64{-59, 866_700_000, nan, 1000, 42, 2}},
+		{"told nothing of", []wifi.Station{{MAC: [6]byte{1}}}, []float64{nan, nan, nan, nan, nan, nan}},
+		{"gone", []wifi.Station{other}, []float64{nan, nan, nan, nan, nan, nan}},
+	} {
+		got := make([]float64, len(stationSeries()))
+		for i := range got {
+			got[i] = nan
+		}
+		stationValues(got, &was, c.now)
+		if fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: got %v, want %v", c.claim, got, c.want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package rtnl asks the kernel about links, routes and queues over rtnetlink(7), and reads its answers.
+// Package rtnl asks the kernel about links, routes and queues over rtnetlink(7), or about more over generic netlink, and reads its answers.
 //
 // What comes from the kernel is read with its bounds, as everything from outside is. Numbers are in the order of the machine's bytes.
 package rtnl
@@ -15,7 +15,7 @@ type MalformedError struct {
 }
 
 func (e *MalformedError) Error() string {
-	return fmt.Sprintf("rtnetlink: byte %d: %s", e.Offset, e.What)
+	return fmt.Sprintf("netlink: byte %d: %s", e.Offset, e.What)
 }
 
 // Message is one message of an answer. Body is valid until the next is asked for.
@@ -84,6 +84,14 @@ func AppendAttr(b []byte, kind uint16, value []byte) []byte {
 		b = append(b, 0)
 	}
 	return b
+}
+
+// Uint16 is Uint32 for numbers of two bytes.
+func Uint16(value []byte) (uint16, bool) {
+	if len(value) < 2 {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint16(value), true
 }
 
 // Uint32 returns the number in an attribute's value, false where it is too short.

@@ -23,22 +23,31 @@ var errChanged = errors.New("it changed while it was read")
 // Ask sends a request and calls each for all messages of the answer. body is what is behind the header of netlink; a dump has many
 // messages. The calling thread's network namespace is the one that is asked.
 func Ask(kind uint16, dump bool, body []byte, each func(Message) error) error {
+	return askUnchanged(unix.NETLINK_ROUTE, kind, dump, body, each)
+}
+
+// AskGeneric is Ask for a family of generic netlink, by its number.
+func AskGeneric(kind uint16, dump bool, body []byte, each func(Message) error) error {
+	return askUnchanged(unix.NETLINK_GENERIC, kind, dump, body, each)
+}
+
+func askUnchanged(protocol int, kind uint16, dump bool, body []byte, each func(Message) error) error {
 	for i := 0; ; i++ {
-		err := ask(kind, dump, body, each)
+		err := ask(protocol, kind, dump, body, each)
 		if !errors.Is(err, errChanged) || i == tries {
 			return err
 		}
 	}
 }
 
-func ask(kind uint16, dump bool, body []byte, each func(Message) error) error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+func ask(protocol int, kind uint16, dump bool, body []byte, each func(Message) error) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
-		return fmt.Errorf("open rtnetlink: %w", err)
+		return fmt.Errorf("open netlink: %w", err)
 	}
 	defer unix.Close(fd)
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: patience}); err != nil {
-		return fmt.Errorf("bound the wait for rtnetlink: %w", err)
+		return fmt.Errorf("bound the wait for netlink: %w", err)
 	}
 	// A kernel that knows it (4.20) then keeps to the filter of a dump; others answer with all there is, which the caller has to expect.
 	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
@@ -54,7 +63,7 @@ func ask(kind uint16, dump bool, body []byte, each func(Message) error) error {
 	b = binary.NativeEndian.AppendUint32(b, sequence)
 	b = binary.NativeEndian.AppendUint32(b, 0)
 	if err := unix.Sendto(fd, append(b, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return fmt.Errorf("ask rtnetlink: %w", err)
+		return fmt.Errorf("ask netlink: %w", err)
 	}
 	return receive(fd, each)
 }
@@ -69,11 +78,11 @@ func receive(fd int, each func(Message) error) error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EAGAIN):
-			return errors.New("rtnetlink does not answer")
+			return errors.New("netlink does not answer")
 		case err != nil:
-			return fmt.Errorf("rtnetlink's answer: %w", err)
+			return fmt.Errorf("netlink's answer: %w", err)
 		case n > len(buf):
-			return fmt.Errorf("rtnetlink's answer has a part of %d bytes", n)
+			return fmt.Errorf("netlink's answer has a part of %d bytes", n)
 		}
 		over, err := messages(buf[:n], sequence, func(m Message, flags uint16) (bool, error) {
 			changed = changed || flags&unix.NLM_F_DUMP_INTR != 0
@@ -86,7 +95,7 @@ func receive(fd int, each func(Message) error) error {
 					return true, &MalformedError{0, "half an error"}
 				}
 				if errno := -int32(code); errno != 0 {
-					return true, fmt.Errorf("rtnetlink: %w", unix.Errno(errno))
+					return true, fmt.Errorf("netlink: %w", unix.Errno(errno))
 				}
 				return true, nil
 			}
