@@ -133,6 +133,9 @@ func speedtest(t *testing.T, n *testnet.Net, length time.Duration, args ...strin
 	var o outcome
 	o.pings, o.pinger = pinger()
 	o.kernel = readEchoes(t, n.Client).since(before)
+	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 4 && os.Getenv(accuracyVariable) == "" {
+		skipIfBusy(t, parse(t, stdout.Bytes()))
+	}
 	if err != nil {
 		t.Fatalf("%v: %v\n%s%s", cmd.Args, err, stderr.String(), stdout.String())
 	}
@@ -146,6 +149,17 @@ func speedtest(t *testing.T, n *testnet.Net, length time.Duration, args ...strin
 		t.Fatal(err)
 	}
 	return o
+}
+
+// skipIfBusy skips the test where the program itself says that this machine, and not the link, may be what a run shows: it then makes no comparison.
+func skipIfBusy(t *testing.T, d document) {
+	t.Helper()
+	for _, f := range d.Findings {
+		switch f.Code {
+		case "cpu_client", "cpu_server", "probes_unsent", "probes_late":
+			t.Skipf("this machine is too busy to compare: %s", f.Text)
+		}
+	}
 }
 
 func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
