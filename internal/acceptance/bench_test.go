@@ -65,7 +65,7 @@ func TestSpeedBesideIperf3(t *testing.T) {
 	// Pacing, as bbr has it, costs both programs a timer for each buffer that is sent, and hides what they cost themselves.
 	algorithm := n.Server.SetCongestionControl(t, "cubic", "reno")
 	n.Client.SetCongestionControl(t, algorithm)
-	fmt.Println(benchHead)
+	fmt.Printf("congestion control: %s\n\n%s\n", algorithm, benchHead)
 	for _, flows := range []int{1, 8} {
 		for _, d := range []load.Direction{load.Upload, load.Download} {
 			for _, c := range []benchCase{
