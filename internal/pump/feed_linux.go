@@ -9,21 +9,21 @@ import (
 // feed gives a socket pages that hold the payload, in place of a copy of them (tee(2), splice(2)). The kernel holds them until they are
 // acknowledged and may send them again; nobody ever writes to them.
 type feed struct {
-	source  int // the read end of a pipe whose pages stay there
-	out, in int // of the pipe that is emptied into the socket
+	out, in int // of a pipe
 	pending int // bytes in it
 }
 
 const (
 	// feedSize is the most bytes of one write by a feed.
 	feedSize = 1 << 20
-	// feedPipe is the size of a feed's pipes, of which an ordinary user has 64 MiB: 64 buffers. One holds a page of the caller's, or up to 32 KiB
-	// of the kernel's own, which is an eighth of the work.
+	// feedPipe is the size of a pipe, of which an ordinary user has 64 MiB in all: 64 buffers. One holds a page of the caller's, or up to 32 KiB of
+	// the kernel's own, which is an eighth of the work.
 	feedPipe = 256 << 10
 )
 
-// source is the read end of a pipe with up to feedSize bytes of payload. They have gone through a socket, since the kernel keeps in large pages what it
-// copies there; it is never closed. -1 where that can't be: a limit on descriptors or on the memory of pipes, or a filter of system calls.
+// source is the read end of a pipe with up to feedSize bytes of payload, which all feeds take their pages from. They went through a socket, since the
+// kernel keeps in large pieces what it copies there. It is never closed; -1 where that can't be: a limit on descriptors or on the memory of pipes, or a
+// filter of system calls.
 var source = sync.OnceValue(func() int {
 	out, in := newPipe()
 	if out < 0 {
@@ -39,17 +39,16 @@ var source = sync.OnceValue(func() int {
 	defer unix.Close(pair[1])
 	const unit = 32 << 10
 	for at := 0; at < feedSize; {
-		if _, err := unix.Write(pair[0], payload()[at%chunk:][:unit]); err != nil {
-			break
+		if at%unit == 0 {
+			if _, err := unix.Write(pair[0], payload()[at%chunk:][:unit]); err != nil {
+				break
+			}
 		}
-		n, err := unix.Splice(pair[1], nil, in, nil, unit, unix.SPLICE_F_NONBLOCK)
-		if err != nil { // the pipe is full
+		n, err := unix.Splice(pair[1], nil, in, nil, unit-at%unit, unix.SPLICE_F_NONBLOCK)
+		if err != nil || n == 0 { // the pipe is full
 			break
 		}
 		at += int(n)
-		if n < unit {
-			break
-		}
 	}
 	return out
 })
@@ -68,33 +67,27 @@ func newPipe() (out, in int) {
 	return fds[0], fds[1]
 }
 
-// newFeed opens a feed, or returns nil where that can't be. It has its own copy of source's list of pages, so that no flow waits for another.
+// newFeed opens a feed, or returns nil where that can't be.
 func newFeed() *feed {
-	from := source()
-	own, fill := newPipe()
-	out, in := newPipe()
-	f := &feed{source: own, out: out, in: in}
-	if from >= 0 && own >= 0 && out >= 0 {
-		if _, err := unix.Tee(from, fill, feedSize, unix.SPLICE_F_NONBLOCK); err == nil {
-			_ = unix.Close(fill)
-			return f
-		}
+	if source() < 0 {
+		return nil
 	}
-	_ = unix.Close(fill)
-	f.close()
-	return nil
+	out, in := newPipe()
+	if out < 0 {
+		return nil
+	}
+	return &feed{out: out, in: in}
 }
 
 func (f *feed) close() {
-	for _, fd := range []int{f.source, f.out, f.in} {
-		_ = unix.Close(fd)
-	}
+	_ = unix.Close(f.out)
+	_ = unix.Close(f.in)
 }
 
 // fill has at least limit bytes in the pipe, where so many fit. It reports false where there are none.
 func (f *feed) fill(limit int) bool {
 	if f.pending < limit {
-		n, _, errno := unix.RawSyscall6(unix.SYS_TEE, uintptr(f.source), uintptr(f.in), feedSize, unix.SPLICE_F_NONBLOCK, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_TEE, uintptr(source()), uintptr(f.in), feedSize, unix.SPLICE_F_NONBLOCK, 0, 0)
 		if errno == 0 {
 			f.pending += int(n)
 		}

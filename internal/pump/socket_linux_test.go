@@ -259,6 +259,7 @@ func stream(t *testing.T, n int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("%d bytes lie in the source", round)
 	var once, all []byte
 	for len(once) < round {
 		once = append(once, payload()...)
