@@ -26,10 +26,28 @@ func (a *app) netperfCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "netperf [options] [-- test options]",
 		Short: "Answer to netperf's own command line, for flent and for scripts",
-		Long: `Runs one test against a netperf server as netperf would, with netperf's own options: -H HOST, -p PORT, -t TEST, -l SECONDS,
--D SECONDS, -i MOST,FEWEST -I CONFIDENCE,WIDTH, -Y LOCAL,REMOTE, -f UNITS, -P 0|1, -v 0|1|2, -Z PASSPHRASE and more, and behind "--" those of the test: -H, -L, -k KEYS,
--o KEYS, -O KEYS, -K ALGORITHM, -e SECONDS, -m, -M, -s, -S, -r, -b and more. The tests are TCP_STREAM, TCP_MAERTS, TCP_RR, TCP_CRR, UDP_RR, UDP_STREAM.
-Under the name netperf, by a link say, the program is this command. docs/netperf.md lists the options and what differs.`,
+		Long: `Runs a test against a netperf server as netperf would, with netperf's own options. Under the name netperf, by a link say, the program is this
+command. docs/netperf.md says what differs.
+
+  -H HOST[,FAMILY] -p PORT -4 -6     the server             -L ADDRESS[,FAMILY]     local address of all connections
+  -t TEST                            TCP_STREAM, TCP_MAERTS, TCP_RR, TCP_CRR, UDP_RR, UDP_STREAM or omni
+  -l N                               seconds, or with a minus sign bytes or transactions; 0: until it is interrupted
+  -i MOST[,FEWEST] -I 99,5           tests until their mean lies with 99 % confidence in an interval of 5 % of it
+  -D SECONDS                         interim results        -s SECONDS              pause before the data
+  -f UNITS -P 0|1 -v 0|1|2 -B TEXT   units k m g K M G b B x; headers; detail; text behind the result
+  -Y LOCAL[,REMOTE]                  DS bytes               -Z PHRASE               passphrase
+  -T LOCAL[,REMOTE] -y ,REMOTE       CPUs to run on; the priority of the server's packets in its host
+  -c -C                              CPU use of both ends   -F FILE -d -j -S        accepted, without effect
+  -V -h                              version; help
+
+Behind "--", options of the test:
+
+  -H HOST -L ADDRESS -4 -6 -P ,PORT  where data goes, and from where
+  -k KEYS -o KEYS -O KEYS            output as KEY=VALUE, CSV or columns; ? lists the keys
+  -K LOCAL[,REMOTE]                  congestion control     -e SECONDS              timeout of a datagram
+  -m LOCAL[,REMOTE] -M REMOTE[,LOCAL] -s SEND[,RECEIVE] -S SEND[,RECEIVE]   sizes of writes and reads; socket buffers here and there
+  -r REQUEST[,RESPONSE] -b N         sizes of transactions; further ones in flight
+  -d send|recv|rr -T tcp|udp -c      what an omni test does -D -R 1 -n -N           accepted: that is how it is done anyway`,
 		DisableFlagParsing: true,
 		RunE:               func(cmd *cobra.Command, words []string) error { return a.netperf(cmd, words) },
 	}

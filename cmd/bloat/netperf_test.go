@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -70,6 +71,33 @@ func TestCommandLinesThatCannotBe(t *testing.T) {
 	}
 	if f, err := parseNetperf([]string{"-H", "192.0.2.9\n\x1b[2J"}); err == nil {
 		t.Errorf("a host with control characters: %+v", f)
+	}
+}
+
+func TestEveryOptionIsInTheHelpAndInTheDocsOrSaysWhyItCannotBeHad(t *testing.T) {
+	page, err := os.ReadFile("../../docs/netperf.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	general, special, _ := strings.Cut((&app{}).netperfCommand().Long, "Behind \"--\"")
+	for _, part := range []struct {
+		letters, help string
+		set           func(*netperfFlags) func(byte, string) error
+	}{
+		{netperfLetters, general, func(f *netperfFlags) func(byte, string) error { return f.set }},
+		{testLetters, special, func(f *netperfFlags) func(byte, string) error { return f.setSpecial }},
+	} {
+		for _, letter := range strings.ReplaceAll(part.letters, ":", "") {
+			err := part.set(&netperfFlags{})(byte(letter), "")
+			if refused := err != nil && strings.Contains(err.Error(), "not to be had here"); refused {
+				continue
+			}
+			for where, text := range map[string]string{"the help": part.help, "docs/netperf.md": string(page)} {
+				if !strings.Contains(text, "-"+string(letter)+" ") && !strings.Contains(text, "`-"+string(letter)+"`") {
+					t.Errorf("-%c is not in %s", letter, where)
+				}
+			}
+		}
 	}
 }
 

@@ -191,9 +191,8 @@ func TestStockClientsPrintThatTheServerIsBusy(t *testing.T) {
 			_, _ = data[0].Write(make([]byte, 2000))
 			p.end(1)
 			_ = data[0].Close()
-			for left := true; left; { // until its end is noted
+			for deadline := time.Now().Add(10 * time.Second); len(lines()) < 2 && time.Now().Before(deadline); { // until its end is noted
 				time.Sleep(5 * time.Millisecond)
-				left = len(lines()) < 2
 			}
 		}
 		r := stock(t, at, "-n", "64K")
