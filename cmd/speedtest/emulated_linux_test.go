@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -29,11 +31,16 @@ const emulatedVariable = "BLOAT_EMULATED"
 type machine struct {
 	arch, setting string
 	qemu          string // the emulator; "" where this machine's own kernel runs it
+	env           string // what the program needs in its environment there
 }
 
-// On 386 Go's programs need what QEMU up to 7.2 at least does not emulate (threads with segments of their own), and amd64 kernels run them.
-var machines = []machine{{"mipsle", "GOMIPS=softfloat", "qemu-mipsel-static"}, {"mips", "GOMIPS=softfloat", "qemu-mips-static"},
-	{"arm", "GOARM=5", "qemu-arm-static"}, {"386", "GO386=sse2", ""}}
+// Go interrupts its threads by signals to share the CPU among goroutines. QEMU 7.2 loses the 386's thread pointer over them, so that each program dies
+// within its first seconds; without them it runs. Other machines, and a real one, need no such thing.
+var machines = []machine{{"mipsle", "GOMIPS=softfloat", "qemu-mipsel-static", ""}, {"mips", "GOMIPS=softfloat", "qemu-mips-static", ""},
+	{"arm", "GOARM=5", "qemu-arm-static", ""}, {"386", "GO386=sse2", "qemu-i386-static", "GODEBUG=asyncpreemptoff=1"}, {"386", "GO386=sse2", "", ""}}
+
+// name tells the machine from the others.
+func (m machine) name() string { return m.arch + "-" + cmp.Or(m.qemu, "native") }
 
 // build builds for the machine with a command of the Go tool, and returns the file.
 func (m machine) build(t *testing.T, args ...string) string {
@@ -60,7 +67,28 @@ func (m machine) command(ctx context.Context, t *testing.T, program string, args
 	if err != nil {
 		facility.Missing(t, "qemu", err.Error())
 	}
-	return exec.CommandContext(ctx, qemu, append([]string{program}, args...)...)
+	cmd := exec.CommandContext(ctx, qemu, append([]string{program}, args...)...)
+	if m.env != "" {
+		cmd.Env = append(os.Environ(), m.env)
+	}
+	return cmd
+}
+
+// run runs a command line of a program that was built for the machine, and returns what it printed. Where the emulator itself dies, as that of the 386 does in one
+// of some forty runs, it tries again; a program that can't run there fails each time.
+func (m machine) run(ctx context.Context, t *testing.T, program string, args ...string) (stdout, stderr []byte, err error) {
+	t.Helper()
+	for range 3 {
+		cmd := m.command(ctx, t, program, args...)
+		var out, complaints bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &complaints
+		err = cmd.Run()
+		stdout, stderr = out.Bytes(), complaints.Bytes()
+		if m.env == "" || !bytes.Contains(stderr, []byte("qemu: uncaught target signal")) {
+			break
+		}
+	}
+	return stdout, stderr, err
 }
 
 // serve runs the servers on loopback until the test is over, and returns their ports.
@@ -99,21 +127,19 @@ func TestOtherMachinesMeasureAgainstANativeServer(t *testing.T) {
 	}
 	control, probes := serve(t)
 	for _, m := range machines {
-		t.Run(m.arch, func(t *testing.T) {
+		t.Run(m.name(), func(t *testing.T) {
 			program := m.build(t, "build", ".")
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			if out, err := m.command(ctx, t, program, "version").Output(); err != nil || !strings.HasPrefix(string(out), "speedtest ") {
-				t.Fatalf("version prints %q, %v", out, err)
+			if out, complaints, err := m.run(ctx, t, program, "version"); err != nil || !bytes.HasPrefix(out, []byte("speedtest ")) {
+				t.Fatalf("version prints %q, %v\n%s", out, err, complaints)
 			}
 			kept := filepath.Join(t.TempDir(), "x.bloat.json.gz")
-			cmd := m.command(ctx, t, program, "-H", "127.0.0.1", "--port", strconv.Itoa(int(control.Port())), "--irtt-port", strconv.Itoa(int(probes.Port())),
+			out, complaints, err := m.run(ctx, t, program, "-H", "127.0.0.1", "--port", strconv.Itoa(int(control.Port())), "--irtt-port", strconv.Itoa(int(probes.Port())),
 				"-t", "1", "-i", "1", "-n", "2", "--json", "-o", kept)
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			out, err := cmd.Output()
-			if err != nil {
-				t.Fatalf("%v: %v\n%s%s", cmd.Args, err, out, stderr.Bytes())
+			const partial = 4 // an emulator on a busy machine sends probes late
+			if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == partial) {
+				t.Fatalf("%v\n%.4000s%.4000s", err, complaints, out)
 			}
 			if !json.Valid(out) {
 				t.Errorf("no document: %s", out)
