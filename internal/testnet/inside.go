@@ -10,7 +10,18 @@ import (
 // whoever uses it later; goroutines that f starts are outside. f reports by t.Error or by variables, never by t.Fatal.
 func (s *Space) Inside(t testing.TB, f func()) {
 	t.Helper()
-	if err := s.inside(f); err != nil {
+	insideOf(t, "/run/netns/"+s.Name, f)
+}
+
+// InsideOf is Space.Inside for the network namespace of a process.
+func InsideOf(t testing.TB, pid string, f func()) {
+	t.Helper()
+	insideOf(t, "/proc/"+pid+"/ns/net", f)
+}
+
+func insideOf(t testing.TB, file string, f func()) {
+	t.Helper()
+	if err := inside(file, f); err != nil {
 		facility.Missing(t, "netns", err.Error())
 	}
 }

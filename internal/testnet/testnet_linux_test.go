@@ -197,6 +197,26 @@ func TestASpaceHasItsOwnHostsFile(t *testing.T) {
 	}
 }
 
+// Whatever reads /proc/self/net is to see this process's own namespace, which is that of its main thread.
+func TestThisProcessStaysInItsNamespace(t *testing.T) {
+	t.Parallel()
+	n := New(t)
+	own := func() string {
+		text, err := os.Readlink("/proc/self/ns/net")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	before := own()
+	for range 300 {
+		n.Client.Inside(t, func() {})
+	}
+	if after := own(); after != before {
+		t.Errorf("the process was in %s, and is in %s", before, after)
+	}
+}
+
 func TestCleanupLeavesNothing(t *testing.T) {
 	t.Parallel()
 	var spaces []string
