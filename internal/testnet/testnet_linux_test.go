@@ -43,8 +43,9 @@ func TestTCPFillsAShapedLink(t *testing.T) {
 	got, want := iperf3(t, n, "-R", "-t", "4", "-O", "1"), Payload(20*bitrate.Mbit)
 	off := float64(got)/float64(want) - 1
 	t.Logf("iperf3 with %s received %v, theory %v, off by %.2f %%", algorithm, got, want, off*100)
-	if math.Abs(off) > 0.01 {
-		t.Errorf("iperf3 with %s received %v, want %v within 1 %%", algorithm, got, want)
+	// On a busy machine iperf3's second that is left out ends late, with a queue full of data behind it. Headers that are not counted would be 4.5 %.
+	if math.Abs(off) > 0.04 {
+		t.Errorf("iperf3 with %s received %v, want %v within 4 %%", algorithm, got, want)
 	}
 	if sent := n.Down.QueueCounters(t).Bytes; sent < 10_000_000 {
 		t.Errorf("%d bytes went through the queue in 5 s at 20 Mbit/s", sent)
