@@ -145,7 +145,11 @@ func SendDatagrams(ctx context.Context, clock host.Clock, d Datagrams, send func
 		now = clock.Now()
 		late := now.Sub(due)
 		if late > latest {
-			missed := max(s.number(now), k+1) - k // all that should have left by now
+			by := now
+			if end := d.Until.Add(-1); by.After(end) {
+				by = end // what is due after the end was never to leave
+			}
+			missed := max(s.number(by), k+1) - k // all that should have left by now
 			out.Skipped += missed
 			k += missed - 1
 			continue

@@ -115,6 +115,22 @@ func TestWhatIsTooLateIsLeftOutAndNoNumberIsMissing(t *testing.T) {
 	})
 }
 
+func TestAHostThatIsHeldUpBeyondTheEndLeavesOutNoMoreThanWasDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &memnet.Net{}
+		got, err := SendDatagrams(t.Context(), clock, Datagrams{Size: 125, Rate: bitrate.Mbit, Until: clock.Now().Add(200 * time.Millisecond)},
+			func(seq uint64, _ time.Time) error {
+				if seq == 50 {
+					time.Sleep(time.Second)
+				}
+				return nil
+			})
+		if err != nil || got.Sent != 50 || got.Skipped != 150 {
+			t.Errorf("got %+v, %v; want 50 sent and 150 left out", got, err)
+		}
+	})
+}
+
 func TestAFullQueueIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &memnet.Net{}
