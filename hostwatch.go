@@ -128,7 +128,7 @@ func newDeviceWatch(r *run) (*deviceWatch, error) {
 	d.facts = device.ReadFacts(d.link)
 	d.limits = min(len(d.facts.BQL), mostQueues)
 	_, d.radio = device.ReadWireless(d.link.Name)
-	if list, err := wifi.Read(index); err == nil && len(list) == 1 { // an access point's stations are many, and the server is behind one of them at most
+	if list, err := d.stations(); err == nil && len(list) == 1 { // an access point's stations are many, and the server is behind one of them at most
 		d.station = &list[0]
 	}
 	return d, nil
@@ -241,10 +241,17 @@ func (d *deviceWatch) read(values []float64) error {
 		values = values[5:]
 	}
 	if d.station != nil {
-		now, _ := wifi.Read(d.link.Index) // likewise
+		now, _ := d.stations() // likewise
 		stationValues(values, d.station, now)
 	}
 	return nil
+}
+
+func (d *deviceWatch) stations() ([]wifi.Station, error) {
+	if d.r.o.Kinds.Stations == nil {
+		return nil, errors.ErrUnsupported
+	}
+	return d.r.o.Kinds.Stations(d.link.Index)
 }
 
 // stationSeries are the quantities of a station, and stationValues their values.
@@ -303,7 +310,7 @@ func queueValues(was *qdisc.Queue, now []qdisc.Queue) []float64 {
 // doubts says what of the device bears on the result, when the run is over.
 func (d *deviceWatch) doubts() (found []Finding) {
 	rec := &d.r.rec.rec // nobody writes any more
-	h := lint.Host{Link: d.link, Facts: d.facts, Queues: d.queues, Timer: lint.TimerResolution()}
+	h := lint.Host{Link: d.link, Facts: d.facts, Queues: d.queues, Timer: lint.TimerResolution(), Sleep: lint.DeepestSleep()}
 	if limits, err := device.ReadBQL(d.link); err == nil {
 		h.Facts.BQL = limits // a limit follows the load
 	}

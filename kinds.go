@@ -10,6 +10,7 @@ import (
 	"bufferbloat/load"
 	"bufferbloat/load/netperf"
 	"bufferbloat/probe"
+	"bufferbloat/watch/wifi"
 )
 
 // Kinds are the ways to carry out flows and probes that Run does not have itself, so that a program links no more than it uses: package protocols
@@ -19,6 +20,8 @@ type Kinds struct {
 	Probes map[ProbeKind]Prober
 	// Closed returns a test of transactions, for probes that are closed loops; nil for none.
 	Closed func(c *netperf.Client, o netperf.TransactionOptions) Transactions
+	// Stations reads the stations of a Wi-Fi device by its index; nil where they are not to be watched.
+	Stations func(index int) ([]wifi.Station, error)
 }
 
 // Transactions is a test whose requests wait for the response to the one before; *netperf.Transactions is one, and has the methods' contracts.

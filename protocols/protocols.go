@@ -1,5 +1,5 @@
 // Package protocols carries out flows and probes over protocols that not every program needs: iperf3 and HTTP for flows, DNS, TLS and HTTP for probes,
-// and netperf's own closed loops of requests and responses.
+// and netperf's own closed loops of requests and responses; and it asks Wi-Fi devices for their stations.
 package protocols
 
 import (
@@ -8,6 +8,7 @@ import (
 
 	"bufferbloat"
 	"bufferbloat/load/netperf"
+	"bufferbloat/watch/wifi"
 )
 
 // Options are what the protocols need beside a plan. They are stored nowhere.
@@ -31,6 +32,7 @@ func All(o Options) bufferbloat.Kinds {
 			bufferbloat.HTTP: httpFlows{o}, bufferbloat.HTTP2: httpFlows{o}},
 		Probes: map[bufferbloat.ProbeKind]bufferbloat.Prober{bufferbloat.TLS: o.tlsProbe, bufferbloat.DNS: dnsProbe, bufferbloat.Fetch: o.fetchProbe,
 			bufferbloat.Page: o.pageProbe},
+		Stations: wifi.Read,
 		Closed: func(c *netperf.Client, o netperf.TransactionOptions) bufferbloat.Transactions {
 			return c.NewTransactions(o)
 		},

@@ -32,7 +32,7 @@ var rules = []rule{
 	// A batch is told what a run is, and knows none of those who make one.
 	{"batch", []string{"internal/..."}},
 	// These carry out what not every program needs, for a run that is given them.
-	{"protocols", []string{".", "load/...", "probe/...", "watch", "internal/..."}},
+	{"protocols", []string{".", "load/...", "probe/...", "watch", "watch/wifi", "internal/..."}},
 	// A plan's file is made of the words of a plan.
 	{"planfile", []string{".", "load", "internal/..."}},
 	{"internal", nil},

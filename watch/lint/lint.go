@@ -24,6 +24,8 @@ type Host struct {
 	Carried bitrate.Bitrate
 	// Timer is the resolution of the kernel's timers, 0 where it is not known.
 	Timer time.Duration
+	// Sleep is how long a CPU may take to wake, 0 where it is not known.
+	Sleep time.Duration
 }
 
 // Remark is one thing that is not as it should be.
@@ -43,6 +45,10 @@ const (
 	lateInterrupt = time.Millisecond
 	// coarse is the resolution of timers without which a shaper sends in bursts.
 	coarse = 100 * time.Microsecond
+	// lateWaking is the time that a CPU may take to wake.
+	lateWaking = 200 * time.Microsecond
+	// manyPackets is the usual limit of fq_codel, and fewPackets what the best practices have for slow links.
+	manyPackets, fewPackets = 10_240, 1000
 )
 
 // shapers are the disciplines that hold packets back by a clock.
@@ -134,6 +140,10 @@ func (h *Host) hardware(remark report) {
 		remark("pause", "%s obeys pause frames: who receives from it can stop it, and then the queue stands where neither sees it; turn them off (ethtool -A %s rx off tx off)",
 			h.Link.Name, h.Link.Name)
 	}
+	if h.Sleep >= lateWaking {
+		remark("sleep", "the CPUs may sleep so deeply that waking takes %v, which comes to delays while little is to do; keep them from it for a measurement in a lab (cpupower idle-set -D 0)",
+			h.Sleep)
+	}
 	if d := time.Duration(h.Facts.Coalesce) * time.Microsecond; d >= lateInterrupt {
 		remark("interrupts", "%s puts interrupts for received packets off by up to %v: that is part of every delay (ethtool -C %s rx-usecs)", h.Link.Name, d, h.Link.Name)
 	}
@@ -143,6 +153,10 @@ func (h *Host) parameters(remark report) {
 	all := h.disciplines()
 	shaped := slices.ContainsFunc(all, func(q qdisc.Queue) bool { return slices.Contains(shapers, q.Kind) })
 	for _, q := range all {
+		if q.Kind == "fq_codel" && q.Options.Limit >= manyPackets && shaped && h.Carried > 0 && h.Carried < slow {
+			remark("fq_codel_limit", "fq_codel on %s may hold %d packets, which are %v at %.3g Mbit/s: %d are enough for what it does not drop by itself", h.Link.Name, q.Options.Limit,
+				h.Carried.Duration(q.Options.Limit*fullPacket).Round(100*time.Millisecond), h.Carried.Mbps(), fewPackets)
+		}
 		switch {
 		case q.Kind == "pfifo_fast" && q.Parent == qdisc.Root && !h.Facts.Virtual && h.Facts.Speed > 0:
 			if d := h.Facts.Speed.Duration(h.Link.TxQueueLength * fullPacket); d > 50*time.Millisecond {

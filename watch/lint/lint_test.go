@@ -26,7 +26,7 @@ func TestWhatOfADeviceFalsifiesAMeasurement(t *testing.T) {
 		h     Host
 		want  []string // code, and a word of the text
 	}{
-		{"a desktop with fq_codel is fine", Host{eth, good, []qdisc.Queue{root("fq_codel", qdisc.Options{Limit: 10_240, Quantum: 1514})}, bitrate.Gbit, 1}, nil},
+		{"a desktop with fq_codel is fine", Host{eth, good, []qdisc.Queue{root("fq_codel", qdisc.Options{Limit: 10_240, Quantum: 1514})}, bitrate.Gbit, 1, 0}, nil},
 		{"offloads without a shaper are fine", Host{Link: eth, Facts: with(func(f *device.Facts) { f.Offloads = []string{"tso", "gso", "gro"} }),
 			Queues: []qdisc.Queue{root("fq_codel", qdisc.Options{})}}, nil},
 		{"offloads above a shaper make lumps", Host{Link: eth, Facts: with(func(f *device.Facts) { f.Offloads = []string{"tso", "gro"} }),
@@ -45,6 +45,13 @@ func TestWhatOfADeviceFalsifiesAMeasurement(t *testing.T) {
 		{"interrupts that wait are delay", Host{Link: eth, Facts: with(func(f *device.Facts) { f.Coalesce = 1500 })}, []string{"lint_interrupts", "up to 1.5ms"}},
 		{"a thousand packets at 100 Mbit/s", Host{Link: eth, Facts: with(func(f *device.Facts) { f.Speed, f.BQL = 100*bitrate.Mbit, nil }),
 			Queues: []qdisc.Queue{root("pfifo_fast", qdisc.Options{})}}, []string{"lint_txqueuelen", "1000 packets, which are 121ms"}},
+		{"CPUs that sleep deeply wake late", Host{Link: eth, Facts: good, Sleep: 890 * time.Microsecond}, []string{"lint_sleep", "takes 890µs"}},
+		{"CPUs that sleep lightly are fine", Host{Link: eth, Facts: good, Sleep: 133 * time.Microsecond}, nil},
+		{"a virtual machine's host decides on sleep", Host{Link: eth, Facts: with(func(f *device.Facts) { f.Virtual = true }), Sleep: time.Second}, nil},
+		{"fq_codel below a slow shaper wants a low limit", Host{Link: eth, Facts: good, Carried: 4 * bitrate.Mbit,
+			Queues: []qdisc.Queue{root("htb", qdisc.Options{}), below("fq_codel", qdisc.Options{Limit: 10_240})}}, []string{"lint_fq_codel_limit", "10240 packets, which are 31s at 4 Mbit/s"}},
+		{"a limit of 1000 is fine", Host{Link: eth, Facts: good, Carried: 4 * bitrate.Mbit,
+			Queues: []qdisc.Queue{root("htb", qdisc.Options{}), below("fq_codel", qdisc.Options{Limit: 1000})}}, nil},
 		{"fq_codel below a slow shaper wants a small quantum", Host{Link: eth, Facts: good, Carried: 4 * bitrate.Mbit,
 			Queues: []qdisc.Queue{root("htb", qdisc.Options{}), below("fq_codel", qdisc.Options{Quantum: 1514})}}, []string{"lint_fq_codel", "1514 bytes at 4 Mbit/s"}},
 		{"nobody judges loopback", Host{Link: device.Link{Name: "lo"}, Facts: with(func(f *device.Facts) { f.PauseRx = true })}, nil},
