@@ -39,7 +39,7 @@ func TestTheTestsNamedInDocsFaultsExist(t *testing.T) {
 // TestTheTestsNamedInDocsExist is the same for the tables of what is held of a protocol.
 func TestTheTestsNamedInDocsExist(t *testing.T) {
 	const root = "../.."
-	for _, name := range []string{"irtt", "netperf", "iperf3"} {
+	for _, name := range []string{"irtt", "netperf", "iperf3", "probes"} {
 		page, err := os.ReadFile(filepath.Join(root, "docs", name+".md"))
 		if err != nil {
 			t.Fatal(err)
