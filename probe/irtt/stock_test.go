@@ -20,7 +20,7 @@ import (
 	"bufferbloat/internal/wire/irtt/hmacmd5"
 )
 
-// stockServer starts the irtt program as a server on a loopback port of its own, until the test's end.
+// stockServer starts the irtt program as a server on a loopback port of its own, until the test's end. It answers what a starved machine lets loose at once.
 func stockServer(t *testing.T, address string, args ...string) netip.AddrPort {
 	t.Helper()
 	program, err := exec.LookPath("irtt")
@@ -29,7 +29,7 @@ func stockServer(t *testing.T, address string, args ...string) netip.AddrPort {
 	}
 	at := freePort(t, address)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	cmd := exec.CommandContext(ctx, program, append([]string{"server", "-b", at.String()}, args...)...)
+	cmd := exec.CommandContext(ctx, program, append([]string{"server", "-b", at.String(), "--pburst=1000"}, args...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
