@@ -15,7 +15,7 @@ type feed struct {
 
 const (
 	// feedSize is the most bytes of one write by a feed. The kernel takes sixteen buffers out of a pipe for a socket at once, and these are no more, also
-	// where the first is what was left of one: of two times each would leave a rest.
+	// where the first is what was left of one. Taken in two parts each would leave a rest.
 	feedSize = 448 << 10
 	// feedPipe is the size of a pipe, of which an ordinary user has 64 MiB in all: 32 buffers. One holds a page of the caller's, or up to 32 KiB of
 	// the kernel's own, which is an eighth of the work.
