@@ -241,6 +241,29 @@ func TestNoTestOpensNoSession(t *testing.T) {
 }
 
 // TestWhatFailsACheckIsNotAnswered also is the proof that two servers do not answer each other: a reply is not answered.
+func TestTwoServersDoNotAnswerEachOther(t *testing.T) {
+	for _, first := range []string{"an open request", "an echo request"} {
+		servers := [2]*bench{newBench(t, Options{}), newBench(t, Options{})}
+		address := [2]netip.AddrPort{client, other}
+		// Somebody forges what seems to come from the other server.
+		b := wire.Open{Flags: wire.FlagOpen, Params: asked}.AppendTo(nil)
+		if first == "an echo request" {
+			b = servers[0].request(servers[0].mustOpen(address[1], asked), 0)
+		}
+		packets := 0
+		for at := 0; b != nil && packets < 10; at = 1 - at {
+			reply, _ := servers[at].ask(address[1-at], b)
+			b = slices.Clone(reply)
+			if reply != nil {
+				packets++
+			}
+		}
+		if packets != 1 {
+			t.Errorf("%s makes two servers send %d packets, want one", first, packets)
+		}
+	}
+}
+
 func TestWhatFailsACheckIsNotAnswered(t *testing.T) {
 	noClock := asked
 	noClock.Clock = 0
