@@ -297,7 +297,7 @@ func stockIRTTServer(t *testing.T) netip.AddrPort {
 	}
 	at := c.LocalAddr().(*net.UDPAddr).AddrPort()
 	c.Close()
-	cmd := exec.Command(program, "server", "-b", at.String())
+	cmd := exec.Command(program, "server", "-b", at.String(), "--pburst=1000")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
