@@ -9,7 +9,7 @@ const (
 	batchLook  = 5 * time.Millisecond
 	batchWait  = 8 * time.Millisecond // that what has come may lie unread; a flow that has fallen so far behind its rate is no more fast
 	leastBatch = 64 << 10             // less is not worth the trouble: 500 Mbit/s
-	mostBatch  = 1 << 20              // a quarter of what a sender's own buffer holds at most, unless its host is told otherwise
+	mostBatch  = 512 << 10            // with more the reader is cheaper still, and the sender, who then acknowledges more of it to itself, dearer with many flows
 )
 
 // batch decides for how many bytes a reader is woken.
