@@ -148,7 +148,11 @@ func agrees(t *testing.T, recording string, process *os.ProcessState, wall time.
 // routerScript makes $1 a root that is read-only but for /tmp, with the kernel's tables in /proc, and runs the rest of the line in it.
 const routerScript = `root=$1; shift
 mount --make-rprivate / && mount --bind "$root" "$root" && mount -t tmpfs none "$root/tmp" && mount -t proc none "$root/proc" && mount -o remount,bind,ro "$root" &&
-exec chroot "$root" /bin/sh -c 'if (: >/etc/x) 2>/tmp/refused; then echo "the root can be written"; exit 99; fi; "$@" >/tmp/out 2>/tmp/err; status=$?; cat /tmp/out; cat /tmp/err >&2; test -s /tmp/x.gz || exit 98; exit $status' sh "$@"`
+exec chroot "$root" /bin/sh -c 'if (: >/etc/x) 2>/tmp/refused; then echo "the root can be written"; exit 99; fi
+for tool in ip ping netperf; do for dir in /bin /sbin /usr/bin /usr/sbin; do test ! -e "$dir/$tool" || exit 97; done; done
+while read -r what at kind more; do test "$at" != /tmp || test "$kind" = tmpfs || exit 96; done </proc/mounts
+test ! -s /proc/net/if_inet6 || exit 95
+"$@" >/tmp/out 2>/tmp/err; status=$?; cat /tmp/out; cat /tmp/err >&2; test -s /tmp/x.gz || exit 98; exit $status' sh "$@"`
 
 // A busybox, no ip, no ping, no names, no IPv6, no devices and a read-only root.
 func TestTheProgramForRoutersWorksOnWhatLooksLikeOne(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,9 +91,26 @@ func TestTheProgramForRoutersSaysThatICMPIsNotPermitted(t *testing.T) {
 func TestTheProgramForRoutersGoesOnBehindAFullQueueOfItsOwn(t *testing.T) {
 	t.Parallel()
 	n := testnet.New(t)
-	n.ClientDevice.Shape(t, testnet.Queue{Rate: 256 * bitrate.Kbit, Limit: 3000})
+	n.ClientDevice.Shape(t, testnet.Queue{Rate: bitrate.Mbit, Limit: 3100})
 	serve(t, n)
-	rec, text := routerRun(t, n, false, "-t", "3", "-i", "2", "-n", "2", "-c", "--interval", "20ms")
+	var flood net.Conn
+	var err error
+	n.Client.Inside(t, func() { flood, err = net.Dial("udp", netip.AddrPortFrom(n.Server.IP, 9).String()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer flood.Close()
+	// Somebody else keeps the queue full for two seconds of the run, ten times over.
+	done := make(chan struct{})
+	time.AfterFunc(3*time.Second, func() {
+		defer close(done)
+		for range 2000 {
+			_, _ = flood.Write(make([]byte, 1400)) // what is refused is what it is for
+			time.Sleep(time.Millisecond)
+		}
+	})
+	rec, text := routerRun(t, n, false, "-t", "4", "-i", "2", "-n", "1", "-c", "--interval", "20ms")
+	<-done
 	unsent, back := 0, 0
 	for i := range rec.Probes {
 		s := &rec.Probes[i]
