@@ -4,19 +4,23 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"bufferbloat/internal/host"
+	"bufferbloat/internal/memnet"
 )
 
 // serve runs a server on loopback until the test's end.
@@ -83,38 +87,45 @@ func TestAStockClientIsServed(t *testing.T) {
 }
 
 func TestWhoHasRestedLongestMakesRoomAndNobodyElse(t *testing.T) {
-	at := serve(t, Options{MaxConnections: 1}).String()
-	b := make([]byte, 1000)
-	get := func(object string) net.Conn {
-		c, err := net.Dial("tcp", at)
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		h := &memnet.Net{Delay: 10 * time.Millisecond, BytesPerS: 250_000, Buffer: 100_000}
+		ctx, cancel := context.WithCancel(t.Context())
+		ready, done := make(chan struct{}), make(chan error, 1)
+		s := Server{Options: Options{MaxConnections: 1, Ready: func([]netip.AddrPort) { close(ready) }}}
+		go func() { done <- s.Serve(ctx, h, port) }()
+		<-ready
+		b := make([]byte, 1000)
+		get := func(object string) net.Conn {
+			c := dialMemory(t, h)
+			_ = c.SetDeadline(h.Now().Add(time.Minute))
+			fmt.Fprintf(c, "GET /bytes/%s HTTP/1.1\r\n\r\n", object)
+			if n, err := c.Read(b); err != nil || !strings.HasPrefix(string(b[:n]), "HTTP/1.1 200 OK\r\n") {
+				t.Errorf("%q, %v", b[:n], err)
+			}
+			synctest.Wait() // until the server has noted what it does next
+			return c
 		}
-		t.Cleanup(func() { c.Close() })
-		c.SetDeadline(time.Now().Add(10 * time.Second))
-		fmt.Fprintf(c, "GET /bytes/%s HTTP/1.1\r\n\r\n", object)
-		if n, err := c.Read(b); err != nil || !strings.HasPrefix(string(b[:n]), "HTTP/1.1 200 OK\r\n") {
-			t.Errorf("%q, %v", b[:n], err)
+		rests := get("3")
+		works := get("1000000000")
+		if n, err := rests.Read(b); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the connection that rests is told %q, %v", b[:n], err)
 		}
-		return c
-	}
-	rests := get("3")
-	works := get("1000000000")
-	if n, err := rests.Read(b); err == nil {
-		t.Errorf("the connection that rests is told %q", b[:n])
-	}
-	third, err := net.Dial("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer third.Close()
-	third.SetDeadline(time.Now().Add(10 * time.Second))
-	if n, err := third.Read(b); err == nil {
-		t.Errorf("a connection too many is told %q", b[:n])
-	}
-	if _, err := io.ReadFull(works, make([]byte, 10_000_000)); err != nil {
-		t.Errorf("the connection that works reads %v", err)
-	}
+		third := dialMemory(t, h)
+		_ = third.SetDeadline(h.Now().Add(time.Minute))
+		if n, err := third.Read(b); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a connection too many is told %q, %v", b[:n], err)
+		}
+		if _, err := io.ReadFull(works, make([]byte, 1_000_000)); err != nil {
+			t.Errorf("the connection that works reads %v", err)
+		}
+		for _, c := range []net.Conn{rests, works, third} {
+			_ = c.Close()
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Serve returned %v", err)
+		}
+	})
 }
 
 func TestNonsenseIsAnsweredAndEnds(t *testing.T) {
