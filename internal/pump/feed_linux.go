@@ -39,7 +39,8 @@ var source = sync.OnceValue(func() int {
 	defer unix.Close(pair[0])
 	defer unix.Close(pair[1])
 	const unit = 32 << 10
-	for at := 0; at < feedSize; {
+	at := 0
+	for at < feedSize {
 		if at%unit == 0 {
 			if _, err := unix.Write(pair[0], payload()[at%chunk:][:unit]); err != nil {
 				break
@@ -50,6 +51,10 @@ var source = sync.OnceValue(func() int {
 			break
 		}
 		at += int(n)
+	}
+	if at == 0 {
+		_ = unix.Close(out)
+		return -1
 	}
 	return out
 })
@@ -96,7 +101,8 @@ func (f *feed) fill(limit int) bool {
 	return f.pending > 0
 }
 
-// openFeed has write give pages from now on, until closeFeed, and returns the most bytes of one write then; 0 where that can't be.
+// openFeed has write give pages from now on, until closeFeed, but for what is to stay apart, and returns the most bytes of one write then; 0 where that
+// can't be.
 func (s *socket) openFeed() int {
 	if s.feed = newFeed(); s.feed == nil {
 		return 0

@@ -26,7 +26,7 @@ type socket struct {
 	moved      int
 	errno      syscall.Errno
 	recv, send func(fd uintptr) bool
-	feed       *feed // nil while what is sent is copied
+	feed       *feed // nil while all that is sent is copied
 }
 
 // newSocket returns nil where c is no TCP connection of the kernel itself.
@@ -60,7 +60,7 @@ func (s *socket) discardOnce(fd uintptr) bool {
 }
 
 func (s *socket) sendOnce(fd uintptr) bool {
-	if s.feed != nil {
+	if s.feed != nil && s.apart == 0 { // pages can't be kept apart
 		return s.spliceOnce(fd)
 	}
 	s.limit = min(s.limit, chunk)
