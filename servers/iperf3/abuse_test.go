@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,18 +177,20 @@ func TestATestThatItsClientDoesNotEndIsEnded(t *testing.T) {
 		inMemory(t, Options{}, func(h *memnet.Net, v *service) {
 			p := begin(t, h, at)
 			data := p.open(wire.Params{Parallel: 1, Time: 2 * time.Second}, at)
-			go func() {
+			var feeder sync.WaitGroup
+			feeder.Go(func() {
 				for {
 					if _, err := data[0].Write(make([]byte, 100)); err != nil {
 						return
 					}
 					time.Sleep(time.Second)
 				}
-			}()
+			})
 			if code := p.refused(2*time.Second + lengthGrace + 2*time.Second); code != wire.PastItsTime {
 				t.Errorf("it ends with %v", code)
 			}
 			_ = data[0].Close()
+			feeder.Wait()
 		})
 	})
 }
@@ -219,6 +223,25 @@ func TestATestWithoutAnEndOfItsOwnHasTheTimeOfTheLongest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A stock client whose streams are reset prints that, and not why.
+func TestStreamsAreWholeUntilTheClientWasToldWhyItsTestEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inMemory(t, Options{MaxLength: 5 * time.Second}, func(h *memnet.Net, v *service) {
+			c := begin(t, h, at)
+			data := c.open(wire.Params{Parallel: 1, Reverse: true, Rate: bitrate.Mbit}, at)
+			_ = data[0].SetReadDeadline(h.Now().Add(time.Minute))
+			if n, err := io.Copy(io.Discard, data[0]); err != nil || n < 500_000 {
+				t.Errorf("after %d bytes the stream ends with %v", n, err)
+			}
+			if code := c.refused(time.Second); code != wire.DurationLimit {
+				t.Errorf("the test ended with %v", code)
+			}
+			_ = c.conn.Close()
+			_ = data[0].Close()
+		})
+	})
 }
 
 func TestCapsAreKeptAndSaid(t *testing.T) {

@@ -78,16 +78,19 @@ func (s *session) run(ctx context.Context) {
 	defer func() { s.clients.GiveTest(s.peer.Addr(), s.moved) }()
 	s.belongs(s.conn)
 	s.ended = make(chan struct{})
-	if no, begun := s.test(ctx); no != nil {
-		if !begun {
-			s.log.Printf("iperf3: %v: no test: %s", s.peer, no.why)
-		}
-		if no.code != 0 {
-			s.say(wire.AppendError(nil, no.code, 0)...)
-		}
+	t := &test{session: s}
+	defer t.close() // behind the last word: a client that finds its streams reset first says that, and not what it was told
+	no, begun := t.attend(ctx)
+	if no != nil && !begun {
+		s.log.Printf("iperf3: %v: no test: %s", s.peer, no.why)
+	}
+	if no != nil && no.code != 0 {
+		t.endStreams()
+		s.say(wire.AppendError(nil, no.code, 0)...)
 	}
 	if ctx.Err() != nil {
 		release() // it would undo the wait for the client's end, behind the last word
+		t.endStreams()
 		s.say(wire.ServerTerminate.Byte())
 	}
 }

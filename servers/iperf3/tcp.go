@@ -69,7 +69,6 @@ func (t *test) openTCP(ctx context.Context) error {
 		t.streams = append(t.streams, &stream{conn: a})
 	}
 	if err != nil {
-		t.close()
 		return err
 	}
 	for _, a := range got {

@@ -70,28 +70,26 @@ func (s *session) used() usage {
 	return u
 }
 
-// test runs the test whose parameters were taken, and reports whether it began, and logged its end. A refusal without a code is for the log alone:
-// the client is gone, or knows.
-func (s *session) test(ctx context.Context) (no *refusal, begun bool) {
-	_ = s.conn.SetReadDeadline(time.Time{})
+// attend carries out the test while another goroutine reads what the client says. It reports why the test ended before its client ended it, nil where
+// it did not, and whether it began, and its end is logged. A refusal without a code is for the log alone: the client is gone, or knows.
+func (t *test) attend(ctx context.Context) (no *refusal, begun bool) {
+	_ = t.conn.SetReadDeadline(time.Time{})
 	alive, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	var watcher sync.WaitGroup
-	watcher.Go(func() { s.watch(giveUp) })
+	watcher.Go(func() { t.watch(giveUp) })
 	defer func() {
-		_ = s.conn.SetReadDeadline(s.host.Now().Add(-time.Second))
+		_ = t.conn.SetReadDeadline(t.host.Now().Add(-time.Second))
 		watcher.Wait()
 	}()
 	if ctx.Err() != nil { // its wake-up may have been undone
 		return &refusal{why: "this server ends"}, false
 	}
-	t := &test{session: s}
-	t.receive, _ = s.p.Sends()
+	t.receive, _ = t.p.Sends()
 	if no := t.open(alive); no != nil {
 		return no, false
 	}
-	defer t.close()
-	s.log.Printf("iperf3: %v begins %s", s.peer, t)
+	t.log.Printf("iperf3: %v begins %s", t.peer, t)
 	no = t.run(alive, giveUp)
 	t.logEnd(no)
 	return no, true

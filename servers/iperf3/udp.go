@@ -188,9 +188,6 @@ func (t *test) openUDP(ctx context.Context) error {
 	for _, u := range got {
 		t.streams = append(t.streams, &stream{udp: u})
 	}
-	if err != nil {
-		t.close()
-	}
 	return err
 }
 
