@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bufferbloat/internal/host"
+	"bufferbloat/internal/thread"
 )
 
 // Device is the name of the one network device, besides lo, of each end.
@@ -281,7 +282,7 @@ func (l *Lab) startForwarder(p Program, sockets []*os.File) error {
 	files := append([]*os.File{nil, nil, os.Stderr, theirs}, sockets...)
 	p.Env = append(slices.Clip(p.Env), seldomGarbage)
 	// All threads of the process inherit what this one has. Its link loop alone would not do: the others hold locks that it needs.
-	return onThread(func() error {
+	return thread.Do(func() error {
 		l.facts.RealTime = hurry(l.realTime) == nil
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // otherwise the kernel may put timers off by 50 microseconds
 		l.forwarder, err = l.children.startInGroup(p, files)

@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"bufferbloat/internal/thread"
 )
 
 // namespace is a network namespace. It lives as long as the descriptor, and what is in it.
@@ -16,7 +17,7 @@ type namespace struct{ fd int }
 
 // newNamespace makes an empty one.
 func newNamespace() (n namespace, err error) {
-	err = onThread(func() error {
+	err = thread.Do(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("make a network namespace: %w", err)
 		}
@@ -37,7 +38,7 @@ func thisNamespace() (namespace, error) {
 
 // do calls f on a thread in the namespace and waits for it. Sockets that f opens and processes that it starts belong there for good.
 func (n namespace) do(f func() error) error {
-	return onThread(func() error {
+	return thread.Do(func() error {
 		if err := unix.Setns(n.fd, unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter a network namespace: %w", err)
 		}
@@ -49,23 +50,6 @@ func (n namespace) close() {
 	if n.fd >= 0 {
 		unix.Close(n.fd)
 	}
-}
-
-// onThread calls f on a thread of its own and waits for it. That is never the process's main thread, which can't end, and whose namespace is what others
-// take for the process's: /proc/PID/ns, and nsenter -t PID.
-func onThread(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			defer runtime.UnlockOSThread()
-			done <- onThread(f) // which finds another, as this one is held meanwhile
-			return
-		}
-		// Never unlocked: the thread ends with the goroutine, so that no other goroutine finds itself where f went.
-		done <- f()
-	}()
-	return <-done
 }
 
 // sysctl sets one of the settings of the calling thread's namespace to the first value that the kernel takes.
