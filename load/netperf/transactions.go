@@ -47,7 +47,7 @@ type TransactionOptions struct {
 	Count  uint64        // transactions, after which the test ends; 0: it ends by its time alone
 	// RequestSize and ResponseSize are in bytes; 0 means 1.
 	RequestSize, ResponseSize int
-	Burst                     int           // requests out beside the one; not of TCPCRR
+	Burst                     int           // requests out beside the one; not of TCPCRR. With UDPRR, see TransactionResult.Duplicates
 	Timeout                   time.Duration // UDPRR: after which a request counts as lost, and the next is sent; 0 means 2 s
 	// Wait is the longest time between Open and Run that the server is asked to allow for; 0 means 22 s. A stock server ends a TCPCRR test so
 	// much later.
@@ -98,10 +98,13 @@ type Transactions struct {
 type TransactionResult struct {
 	Transactions uint64
 	Lost         uint64 // requests without a response in time (UDPRR)
-	Duplicates   uint64 // responses that came once more (UDPRR), as far as they can be told from others
-	RTTs         *RTTs
-	First, Last  time.Time // the first request left; the last response came. Zero where there was none
-	// Waiting is how long the oldest request had been out when the time was up; 0 where none was.
+	// Duplicates are responses that came once more (UDPRR), as far as they can be told from others. With a burst and a stock server they can't, and
+	// Warning says so.
+	Duplicates  uint64
+	RTTs        *RTTs
+	First, Last time.Time // the first request left; the last response came. Zero where there was none
+	// Waiting is how long the oldest request, which left at Oldest, had been out when the time was up; both are zero where none was.
+	Oldest                time.Time
 	Waiting               time.Duration
 	ServerTransactions    uint64 // the server's own count
 	HasServerTransactions bool
@@ -226,7 +229,7 @@ func (t *Transactions) settle(ctx context.Context, ended time.Time, results *out
 		out.Last = t.last
 	}
 	if len(t.out) > 0 {
-		out.Waiting = max(0, ended.Sub(t.out[0]))
+		out.Oldest, out.Waiting = t.out[0], max(0, ended.Sub(t.out[0]))
 	}
 	if d := t.response.DS; d >= 0 && d <= 255 {
 		out.RemoteDS, out.HasRemoteDS = uint8(d), true
@@ -248,6 +251,9 @@ func (t *Transactions) settle(ctx context.Context, ended time.Time, results *out
 	if err == nil && t.done == 0 {
 		err = fmt.Errorf("%w: no transaction in %v of %v", ErrNoData, t.o.Length, t.o.Kind)
 	}
+	if t.o.Kind == UDPRR && t.o.Burst > 0 && !t.response.Echoes && t.done > 0 {
+		warnings = append(warnings, blindBurst)
+	}
 	if err == nil && t.o.Count > t.done {
 		warnings = append(warnings, fmt.Sprintf("it ended after %d of %d transactions", t.done, t.o.Count))
 	}
@@ -257,6 +263,10 @@ func (t *Transactions) settle(ctx context.Context, ended time.Time, results *out
 	}
 	return out, nil
 }
+
+// blindBurst is what can't be seen in a test of UDPRR with a burst against a stock server.
+const blindBurst = "this server's responses do not say which request they answer: with a burst, one that the path doubled would be taken for the next one's, and no " +
+	"time be true from there on"
 
 // Sample returns what happened since the call before it, or since the first request. It is false before there was one.
 func (t *Transactions) Sample() (Interval, bool) {
