@@ -62,8 +62,8 @@ type exchange struct {
 	sent time.Time
 }
 
-// maxOut is how many requests may be out.
-const maxOut = 64
+// maxOut is how many requests may be out: those of ten seconds at a hundred a second, after which they are lost (probe.DefaultDeadline).
+const maxOut = 1024
 
 // ErrTooManyOut says that so many requests are out that no more can be sent.
 var ErrTooManyOut = errors.New("too many requests are out")
@@ -167,7 +167,7 @@ func (x *Exchange) socket() (*exchange, error) {
 
 // read passes on what comes to a socket, until it is closed.
 func (x *Exchange) read(s *exchange) {
-	buf, pending := make([]byte, 1<<16), 0
+	buf, pending := make([]byte, x.o.ResponseSize), 0
 	for {
 		d, err := s.conn.Receive(buf)
 		if err != nil && !isRejection(err) {

@@ -259,6 +259,19 @@ func TestAResponseThatComesTwiceIsNotTakenForTheNextOnes(t *testing.T) {
 	}
 }
 
+func TestWhatABurstOfAStockServerCannotTellIsSaid(t *testing.T) {
+	t.Parallel()
+	h := host.NewKernel()
+	for _, burst := range []int{0, 3} {
+		at := udpServer(t, h, func(int) int { return 1 })
+		o := TransactionOptions{Kind: UDPRR, Length: time.Minute, Count: 50, Timeout: 20 * time.Second, Burst: burst}
+		got, err := (&Client{Host: h, Addr: at}).NewTransactions(o).Run(t.Context())
+		if err != nil || strings.Contains(got.Warning, "doubled") != (burst > 0) {
+			t.Errorf("%d beside the one: warned of %q, %v", burst, got.Warning, err)
+		}
+	}
+}
+
 func TestALostDatagramCostsItsTimeoutAndTheTestGoesOn(t *testing.T) {
 	t.Parallel()
 	h := host.NewKernel()
@@ -325,6 +338,27 @@ func TestAnExchangeSendsWhenItIsToldWhateverHasComeBack(t *testing.T) {
 	}
 	if _, err := x.Send(1); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A path may lose all for longer than it takes to send a hundred.
+func TestAnExchangeGoesOnThroughASilence(t *testing.T) {
+	h := host.NewKernel()
+	const silent = 150
+	at := udpServer(t, h, once(func(n int) bool { return n < silent }))
+	x, err := (&Client{Host: h, Addr: at}).OpenExchange(t.Context(), TransactionOptions{Kind: UDPRR, Length: time.Minute, Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	for seq := range uint64(silent + 1) {
+		if _, err := x.Send(seq); err != nil {
+			t.Fatalf("request %d: %v", seq, err)
+		}
+	}
+	_ = x.Wake(h.Now().Add(5 * time.Second))
+	if a, err := x.Receive(); err != nil || a.Err != nil || a.Seq != silent {
+		t.Errorf("%+v, %v; want the answer to request %d", a, err, silent)
 	}
 }
 
