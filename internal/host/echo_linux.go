@@ -15,9 +15,10 @@ import (
 
 const echoPermissionHint = "add your group to the sysctl net.ipv4.ping_group_range, or grant the program CAP_NET_RAW"
 
-// echoConn is an ICMP socket with one peer. The kernel gives it the replies of that alone, and puts the ICMP errors about what was sent into its error
-// queue, for raw sockets too. It is not connected: a connected socket sends from the address that the host had at that moment, and hears what comes to
-// that alone.
+// echoConn is an ICMP socket that sends to one peer. Of replies the kernel gives a raw socket those of the peer alone, and a ping socket those with its
+// identifier, whoever they are from: a host may answer from another of its addresses, and who tells a reply by its data loses nothing by a stranger's. The
+// kernel puts the ICMP errors about what was sent into the socket's error queue, for raw sockets too. It is not connected: a connected socket sends from the
+// address that the host had at that moment, and hears what comes to that alone.
 type echoConn struct {
 	*packetConn
 	id    uint16

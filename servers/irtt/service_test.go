@@ -240,7 +240,7 @@ func TestNoTestOpensNoSession(t *testing.T) {
 	}
 }
 
-// TestWhatFailsACheckIsNotAnswered also is the proof that two servers do not answer each other: a reply is not answered.
+// Each takes the other for a client, until it sees a reply, which is not answered.
 func TestTwoServersDoNotAnswerEachOther(t *testing.T) {
 	for _, first := range []string{"an open request", "an echo request"} {
 		servers := [2]*bench{newBench(t, Options{}), newBench(t, Options{})}
