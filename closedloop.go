@@ -49,6 +49,9 @@ func (r *run) openClosedLoop(ctx context.Context, pp *ProbePlan) error {
 	return nil
 }
 
+// errLoopOver is why a closed loop ended before the plan did.
+var errLoopOver = fmt.Errorf("the server was asked for %v more than the plan's length, and that time was up", sessionSlack)
+
 func (r *run) closeLoops() {
 	for _, l := range r.loops {
 		l.test.Close()
@@ -76,7 +79,10 @@ func (r *run) runLoop(ctx, sending context.Context, l *closedLoop) {
 	counting.Wait()
 	now := r.h.Now()
 	if result.RTTs != nil && result.Waiting > result.RTTs.Max() { // for longer than any, so it is no shorter than those
-		l.ended(now.Add(-result.Waiting), now, false)
+		l.ended(result.Oldest, result.Oldest.Add(result.Waiting), false)
+	}
+	if err == nil && l.plan.Length == 0 {
+		err = errLoopOver
 	}
 	if err != nil && sending.Err() == nil && ctx.Err() == nil {
 		r.find(Finding{Code: "closed_loop_ended", Severity: Weakens, Text: fmt.Sprintf("%s: the closed loop ended %v after its begin: %v",

@@ -1,6 +1,7 @@
 package bufferbloat_test
 
 import (
+	"context"
 	"math"
 	"slices"
 	"strings"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"bufferbloat"
+	"bufferbloat/internal/host"
+	"bufferbloat/load/netperf"
 	"bufferbloat/protocols"
 	"bufferbloat/report"
 	"bufferbloat/servers/lab"
@@ -110,5 +113,65 @@ func TestAClosedLoopWithoutResponsesIsUnansweredAndNoTime(t *testing.T) {
 	var b strings.Builder
 	if err := res.WriteTable(&b); err != nil || !strings.Contains(b.String(), "Median by time") {
 		t.Errorf("the table has no closed loops (%v)", err)
+	}
+}
+
+// stubLoop is a closed loop that does as it is told.
+type stubLoop func(ctx context.Context) (netperf.TransactionResult, error)
+
+func (stubLoop) Open(context.Context) error                                   { return nil }
+func (s stubLoop) Run(ctx context.Context) (netperf.TransactionResult, error) { return s(ctx) }
+func (stubLoop) Sample() (netperf.Interval, bool)                             { return netperf.Interval{}, false }
+func (stubLoop) Close()                                                       {}
+
+// stubbed runs an idle line for 4 s beside a closed loop.
+func stubbed(t *testing.T, run func(ctx context.Context, h host.Host) (netperf.TransactionResult, error)) *bufferbloat.Recording {
+	t.Helper()
+	p := loopPlan()
+	p.Phases = []bufferbloat.PhasePlan{{Name: "idle", Kind: bufferbloat.Idle, Length: 4 * time.Second}}
+	p.Probes = p.Probes[:2]
+	closed := func(c *netperf.Client, _ netperf.TransactionOptions) bufferbloat.Transactions {
+		return stubLoop(func(ctx context.Context) (netperf.TransactionResult, error) { return run(ctx, c.Host) })
+	}
+	rec, err := rig{options: bufferbloat.RunOptions{Kinds: bufferbloat.Kinds{Closed: closed}}}.run(t, t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+func TestAMomentWithoutAnAnswerIsWhenItWas(t *testing.T) {
+	rec := stubbed(t, func(ctx context.Context, h host.Host) (netperf.TransactionResult, error) {
+		asked := h.Now()
+		err := h.SleepUntil(ctx, asked.Add(time.Hour))
+		waiting := h.Now().Sub(asked)
+		_ = h.SleepUntil(context.WithoutCancel(ctx), h.Now().Add(3*time.Second)) // for the server's results
+		return netperf.TransactionResult{RTTs: &netperf.RTTs{}, Oldest: asked, Waiting: waiting}, err
+	})
+	i := slices.IndexFunc(rec.Others, func(q bufferbloat.Quantity) bool { return q.Name == "tcp loop"+bufferbloat.LoopUnanswered })
+	if i < 0 {
+		t.Fatal("no moment without an answer")
+	}
+	at, waits := rec.Others[i].Columns()
+	if first, last := at[0], at[len(at)-1]; first > 100*time.Millisecond || last < 3900*time.Millisecond || last > 4*time.Second {
+		t.Errorf("from %v to %v, want all 4 s and no more", first, last)
+	}
+	if got, want := waits[len(waits)-1], at[len(at)-1].Seconds()*1e3; math.Abs(got-want) > 1 {
+		t.Errorf("the last moment had waited for %.1f ms, want %.1f", got, want)
+	}
+}
+
+func TestAClosedLoopThatEndsBeforeThePlanSaysSo(t *testing.T) {
+	rec := stubbed(t, func(context.Context, host.Host) (netperf.TransactionResult, error) {
+		return netperf.TransactionResult{}, nil
+	})
+	if f, ok := finding(rec, "closed_loop_ended"); !ok || !strings.Contains(f.Text, "that time was up") {
+		t.Errorf("findings %+v, want one that says when it ended", rec.Findings)
+	}
+	rec = stubbed(t, func(ctx context.Context, h host.Host) (netperf.TransactionResult, error) {
+		return netperf.TransactionResult{}, h.SleepUntil(ctx, h.Now().Add(time.Hour))
+	})
+	if f, ok := finding(rec, "closed_loop_ended"); ok {
+		t.Errorf("one that ran to the plan's end: %+v", f)
 	}
 }

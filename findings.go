@@ -11,11 +11,12 @@ import (
 )
 
 // highestRTT returns the highest round trip of a packet among the probes sent at or after from, which tells how deep the load's queue was. Exchanges, in which
-// what is lost is sent again, count where no series is of packets alone. What a page or a name takes is no measure of a queue.
+// what is lost is sent again, count where no series is of packets alone. What a page or a name takes is many round trips or another host's time, and counts where
+// there is nothing else: a drain is rather too long than too short.
 func (r *recorder) highestRTT(from time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var packets, exchanges time.Duration
+	var packets, exchanges, others time.Duration
 	for i := range r.rec.Probes {
 		high := &packets
 		switch ProbeKind(r.rec.Probes[i].Kind) {
@@ -23,7 +24,7 @@ func (r *recorder) highestRTT(from time.Duration) time.Duration {
 		case TCP, TCPRR, Connect:
 			high = &exchanges
 		default:
-			continue
+			high = &others
 		}
 		for s := range r.rec.Probes[i].All() {
 			if s.Sent >= from {
@@ -31,7 +32,7 @@ func (r *recorder) highestRTT(from time.Duration) time.Duration {
 			}
 		}
 	}
-	return cmp.Or(packets, exchanges)
+	return cmp.Or(packets, exchanges, others)
 }
 
 // window is the window of a phase by the recording so far.

@@ -95,9 +95,7 @@ func (r *run) load(ctx context.Context, ph PhasePlan) {
 		n = max(n, int(r.h.Now().Sub(began)/every)) // readings that were missed are not made up for
 	}
 	group.Wait()
-	if ctx.Err() == nil {
-		r.sayHeld(waiting, ph.Name)
-	}
+	r.sayHeld(waiting, ph.Name)
 	waiting.giveUp(ph.Length)
 	r.sayECN(ph, flows)
 }
@@ -262,23 +260,28 @@ func openTime(flows int) time.Duration {
 // slowAnswer is the time to agree on a flow from which the server is called slow, unless its distance alone takes that long.
 const slowAnswer = 3 * time.Second
 
-// saySlow says where servers took long to agree on flows.
+// saySlow says where servers took long to agree on flows. A packet that is lost holds up one flow of many, and a busy server all of them.
 func (r *run) saySlow(ph PhasePlan, flows []openFlow) {
-	slow := map[*peer]time.Duration{}
+	all, slow, longest := map[*peer]int{}, map[*peer]int{}, map[*peer]time.Duration{}
 	var order []*peer
 	for i := range flows {
 		f := &flows[i]
+		all[f.peer]++
 		if f.took <= max(slowAnswer, 10*f.peer.info.Setup) {
 			continue
 		}
-		if slow[f.peer] == 0 {
+		if slow[f.peer]++; slow[f.peer] == 1 {
 			order = append(order, f.peer)
 		}
-		slow[f.peer] = max(slow[f.peer], f.took)
+		longest[f.peer] = max(longest[f.peer], f.took)
 	}
 	for _, p := range order {
-		r.find(Finding{"server_slow", Weakens, ph.Name, fmt.Sprintf("%s took up to %v to agree on a stream: it is busy, or its control port is held up",
-			quoteOdd(p.server.Host), slow[p].Round(time.Millisecond))})
+		severity, why := Weakens, "it is busy, or its control port is held up"
+		if 2*slow[p] < all[p] {
+			severity, why = Note, "packets were lost on the way, or it was busy for a moment"
+		}
+		r.find(Finding{"server_slow", severity, ph.Name, fmt.Sprintf("%s took up to %v to agree on %d of %d streams: %s",
+			quoteOdd(p.server.Host), longest[p].Round(time.Millisecond), slow[p], all[p], why)})
 	}
 }
 

@@ -52,7 +52,7 @@ func (s *ProbeSeries) MarkWays() (ways []MarkWay) {
 		}
 	}
 	switch ProbeKind(s.Kind) {
-	case ICMP:
+	case ICMP, ICMPTimestamp:
 		add(WayBoth, ecn, s.Tally.Marks)
 	case IRTT:
 		add(WayUp, ecn, s.Tally.UpMarks)

@@ -73,6 +73,7 @@ func TestAPlanIsCheckedBeforeAnythingIsSent(t *testing.T) {
 		{"an unknown probe", `"carrier pigeon"`, func(o *SpeedtestOptions) { o.Probe = "carrier pigeon" }},
 		{"a port that is none", "port 0", func(o *SpeedtestOptions) { o.Server.IRTTPort = 0 }},
 		{"a family that is none", "family 5", func(o *SpeedtestOptions) { o.Server.Family = 5 }},
+		{"closed loops alone", "add one with a schedule", func(o *SpeedtestOptions) { o.Probe = ClosedUDPRR }},
 	} {
 		o := speedtestOptions()
 		c.change(&o)

@@ -63,6 +63,10 @@ func (p *Plan) Check() error {
 		c.place = Place{Probe: i + 1}
 		c.probe(&p.Probes[i])
 	}
+	c.place = Place{}
+	if len(p.Probes) > 0 && !slices.ContainsFunc(p.Probes, func(pr ProbePlan) bool { return !pr.Kind.isClosedLoop() }) {
+		c.bad("all probes are closed loops, which meet a long queue seldom: add one with a schedule, as of kind auto, or leave out all of them")
+	}
 	return errors.Join(c.errs...)
 }
 

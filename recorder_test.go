@@ -76,3 +76,28 @@ func TestKeepingAQuantityAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestADrainWaitsForPagesWhereNothingElseTells(t *testing.T) {
+	ms := time.Millisecond
+	for _, tt := range []struct {
+		kinds []ProbeKind // with RTTs of 100 ms, 200 ms, ...
+		want  time.Duration
+	}{
+		{[]ProbeKind{Page}, 100 * ms},
+		{[]ProbeKind{DNS, TLS, Fetch}, 300 * ms},
+		{[]ProbeKind{TCPRR, Page}, 100 * ms},
+		{[]ProbeKind{ICMP, TCP, Page}, 100 * ms},
+		{nil, 0},
+	} {
+		r := newRecorder(time.Now(), nil)
+		for i, kind := range tt.kinds {
+			r.put(&entry{Series: &ProbeSeries{Name: string(kind), Kind: string(kind)}})
+			r.sample(string(kind), probe.Sample{Sent: time.Second, Outcome: probe.Received, RTT: time.Duration(i+1) * 100 * ms})
+			r.sample(string(kind), probe.Sample{Seq: 1, Sent: 0, Outcome: probe.Received, RTT: time.Hour})
+		}
+		r.flush()
+		if got := r.highestRTT(time.Second); got != tt.want {
+			t.Errorf("%v: %v, want %v", tt.kinds, got, tt.want)
+		}
+	}
+}

@@ -9,27 +9,26 @@ import (
 	"bufferbloat/load"
 )
 
-// On a line below slowRate each of many streams has so little that its share comes in lumps, and their first bursts alone fill the queue.
-const (
-	slowRate    = 4 * bitrate.Mbit
-	slowStreams = 2
-)
+// SlowRate is that of a line on which each of many streams has so little that its share comes in lumps, and their first bursts alone fill the queue: below it
+// a line is slow.
+const SlowRate = 4 * bitrate.Mbit
 
 const (
+	slowStreams   = 2                      // that a line below SlowRate has
 	leastRateTime = 500 * time.Millisecond // that a rate is taken over
 	minTrial      = 10 * time.Second       // that the first flows have to show theirs, where half of the load is not shorter
 	slowStart     = 16                     // round trips after which it is over, with its losses
 	farAway       = time.Second            // from this round trip on a stream that begins late would be in slow start to its end
 )
 
-// spareStreams has the flows of each direction beyond the first slowStreams begin only where these carry slowRate together.
+// spareStreams has the flows of each direction beyond the first slowStreams begin only where these carry SlowRate together.
 func (p *Plan) spareStreams() {
 	for i := range p.Phases {
 		seen := map[load.Direction]int{}
 		for j := range p.Phases[i].Flows {
 			f := &p.Phases[i].Flows[j]
 			if seen[f.Direction]++; seen[f.Direction] > slowStreams {
-				f.Above = slowRate
+				f.Above = SlowRate
 			}
 		}
 	}
@@ -122,22 +121,26 @@ func (r *run) beginLate(f *openFlow, at time.Duration) {
 }
 
 // fills reports whether a rate fills the line, by the probes that were sent from a time on: then most of them wait for a packet to leave, and half of them for
-// a quarter of its time at least.
+// a quarter of its time at least. What three of four took before the first load is the path's own, with its jitter.
 func (r *run) fills(rate bitrate.Bitrate, from time.Duration) bool {
 	const packet = 1500
 	if rate <= 0 {
 		return false
 	}
-	low, median, ok := r.rec.delays(from)
-	return ok && median-low >= rate.Duration(packet)/4
+	own, median, ok := r.rec.delays(from)
+	return ok && median-own >= rate.Duration(packet)/4
 }
 
-// delays returns the lowest RTT of the series that the tables show, and the median of those of its probes that were sent at or after from, or false where
-// there is none.
-func (r *recorder) delays(from time.Duration) (low, median time.Duration, ok bool) {
+// delays returns RTTs of the series that the tables show: what three of four of its probes took at most before the first load, or where there are none of these
+// the lowest of all, and the median of those that were sent at or after from. It is false where there is none.
+func (r *recorder) delays(from time.Duration) (own, median time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var late []time.Duration
+	var loaded, low time.Duration
+	if i := slices.IndexFunc(r.rec.Phases, func(p Phase) bool { return p.Kind == Load }); i >= 0 {
+		loaded = r.rec.Phases[i].Start
+	}
+	var early, late []time.Duration
 	for i := range r.rec.Probes {
 		p := &r.rec.Probes[i]
 		if !p.Primary {
@@ -150,8 +153,11 @@ func (r *recorder) delays(from time.Duration) (low, median time.Duration, ok boo
 			if low == 0 || s.RTT < low {
 				low = s.RTT
 			}
-			if s.Sent >= from {
+			switch {
+			case s.Sent >= from:
 				late = append(late, s.RTT)
+			case s.Sent < loaded:
+				early = append(early, s.RTT)
 			}
 		}
 	}
@@ -159,7 +165,11 @@ func (r *recorder) delays(from time.Duration) (low, median time.Duration, ok boo
 		return 0, 0, false
 	}
 	slices.Sort(late)
-	return low, late[len(late)/2], true
+	if own = low; len(early) > 0 {
+		slices.Sort(early)
+		own = early[len(early)*3/4]
+	}
+	return own, late[len(late)/2], true
 }
 
 // giveUp closes the flows that still wait when the trial is over, and returns them.
@@ -187,7 +197,7 @@ func (r *run) sayHeld(v *reserve, phase string) {
 	}
 	for _, d := range []load.Direction{load.Download, load.Upload} {
 		if left[d] > 0 {
-			why := "a slow line, which they fill"
+			why := "a slow line, which they fill (or one whose jitter grew by so much)"
 			if v.far {
 				why = "a slow line, or streams that round trips of seconds hold back"
 			}

@@ -1,6 +1,8 @@
 package bufferbloat_test
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/load"
 	"bufferbloat/probe"
+	"bufferbloat/report"
 	"bufferbloat/servers/lab"
 	"bufferbloat/servers/lab/link"
 )
@@ -30,6 +33,8 @@ func TestASlowLineHasFewerStreamsAndSaysSo(t *testing.T) {
 		"slow start alone is slow":                        {lab.Config{Down: 20 * bitrate.Mbit, Up: 6 * bitrate.Mbit, RTT: 600 * time.Millisecond}, nil, 5, 5},
 		"a number that is given is used on whatever line": {lab.Config{Down: 2 * bitrate.Mbit, Up: bitrate.Mbit, RTT: 40 * time.Millisecond}, func(o *bufferbloat.SpeedtestOptions) { o.Spare = false }, 5, 5},
 		"streams that do not fill the line say nothing":   {lab.Config{Down: 20 * bitrate.Mbit, Up: 6 * bitrate.Mbit, RTT: 60 * time.Millisecond, EffectsDown: link.Effects{Loss: link.Loss{Good: 0.03}}}, nil, 5, 5},
+		"jitter of the path's own is no queue": {lab.Config{Down: 20 * bitrate.Mbit, Up: 6 * bitrate.Mbit, RTT: 60 * time.Millisecond, EffectsDown: link.Effects{Loss: link.Loss{Good: 0.1}},
+			EffectsUp: link.Effects{Jitter: link.Jitter{Spread: 4 * time.Millisecond, MayReorder: true}}}, nil, 5, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,10 +70,47 @@ func TestASlowLineHasFewerStreamsAndSaysSo(t *testing.T) {
 					}
 				}
 			}
+			if tt.link.EffectsUp.Jitter.Spread > 0 {
+				saysThatStreamsWaited(t, rec)
+			}
 			if want := 2 - tt.down/5 - tt.up/5; said != want {
 				t.Errorf("%d findings of a slow line, want %d: %+v", said, want, rec.Findings)
 			}
 		})
+	}
+}
+
+// saysThatStreamsWaited checks what is said of downloads that losses held back until the others began.
+func saysThatStreamsWaited(t *testing.T, rec *bufferbloat.Recording) {
+	t.Helper()
+	held := false
+	for _, f := range report.New(rec).Findings {
+		if f.Phase == "download" {
+			held = held || f.Code == "streams_held" && f.Severity == bufferbloat.Note && strings.Contains(f.Text, "3 of 5 streams began late")
+			if f.Code == "tail" {
+				t.Errorf("it says %+v", f)
+			}
+		}
+	}
+	if !held {
+		t.Error("nothing says that streams waited for those that losses held back")
+	}
+}
+
+func TestAnInterruptDoesNotHideThatALineIsSlow(t *testing.T) {
+	slow(t)
+	ctx, stop := context.WithCancelCause(t.Context())
+	r := rig{link: lab.Config{Down: 2 * bitrate.Mbit, Up: bitrate.Mbit, RTT: 40 * time.Millisecond}, progress: func(p bufferbloat.Progress, _ func()) {
+		if p.Phase == "download" && p.Elapsed >= 8*time.Second {
+			stop(errors.New("interrupted"))
+		}
+	}}
+	rec, err := r.run(t, ctx, plan(func(o *bufferbloat.SpeedtestOptions) { o.Length, o.Spare = 12*time.Second, true }))
+	if err != nil || rec.Stopped != "interrupted" {
+		t.Fatalf("stopped by %q, %v", rec.Stopped, err)
+	}
+	if _, ok := finding(rec, "low_rate"); !ok {
+		t.Errorf("findings %+v, want one that says that 2 of 5 streams ran", rec.Findings)
 	}
 }
 

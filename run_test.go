@@ -494,7 +494,7 @@ func TestAStreamThatIsSlowToOpenShortensNoOther(t *testing.T) {
 			t.Errorf("%s flowed for %v of 4 s; error %q, warning %q", f.Name, d, f.Error, f.Result.Warning)
 		}
 	}
-	if f, ok := finding(rec, "server_slow"); !ok || !strings.Contains(f.Text, "took up to 14.") {
+	if f, ok := finding(rec, "server_slow"); !ok || f.Severity != bufferbloat.Note || !strings.Contains(f.Text, "took up to 14.") || !strings.Contains(f.Text, "1 of 3 streams") {
 		t.Errorf("findings %+v, want one that says how long the server took", rec.Findings)
 	}
 	if load := rec.Phases[1]; load.Start != 2*time.Second || rec.Flows[0].Result.Due != load.Start {
