@@ -119,6 +119,7 @@ func (p *Phase) deriveLoad(add adder) {
 			add("short_transfer", bufferbloat.Weakens, p.Name, "%v: data flowed for %s only", g.Direction, seconds(g.Last-g.First))
 		}
 		g.deriveSlew(p, add)
+		g.deriveWaited(p, add)
 		for _, f := range g.Flows {
 			if f.HasServerCPU && f.ServerCPU >= busyCore {
 				add("cpu_server", bufferbloat.Weakens, p.Name, "%v: the server's CPUs were %s busy: the server may be the limit, not the link",
@@ -152,6 +153,21 @@ func (g *Goodput) deriveSlew(p *Phase, add adder) {
 		add("streams_late", bufferbloat.Note, p.Name, "%v: the first data of %d of %d streams came %s or more after they were to begin, the last of %s after %s: "+
 			"their first packets were lost, or stood in a queue", g.Direction, n, len(g.Flows), seconds(lateStart), worst.Name, seconds(*worst.Detail.Slew))
 	}
+}
+
+// deriveWaited says that streams waited until late for what the others carried, and what the rate is of then.
+func (g *Goodput) deriveWaited(p *Phase, add adder) {
+	w := &g.waited
+	if w.flows == 0 || !g.OK {
+		return
+	}
+	severity, of := bufferbloat.Note, "the time since all ran"
+	if g.skipped == 0 {
+		severity, of = bufferbloat.Weakens, "all the time, and may be too low: give the number of streams, or run longer"
+	}
+	add("streams_held", severity, p.Name, "%v: %d of %d streams began late, the last %s after the load, since the others carried less than %s Mbit/s together until "+
+		"then: losses, slow start or a failure held these back, and not a full line; the rate is that of %s",
+		g.Direction, w.flows, len(g.Flows), seconds(w.until), mbps(w.above), of)
 }
 
 // deriveCPU says where the CPUs of the host, or its quota of their time, may have been the limit. The RRUL specification wants such a run to count for

@@ -176,6 +176,14 @@ type Goodput struct {
 	Detail      *Detail // nil where another program measured
 
 	skipped time.Duration // of the load's beginning, which Rate leaves out
+	waited  waited
+}
+
+// waited are the streams that had to wait for what the others carried, and began long after the load.
+type waited struct {
+	flows int
+	above bitrate.Bitrate // what the others were to carry
+	until time.Duration   // the first data of the last of them, since the load's begin
 }
 
 // Flow is one flow with its own rate over its own time.

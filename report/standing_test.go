@@ -125,6 +125,50 @@ func TestALongTailIsSaidBesideTheRate(t *testing.T) {
 	}
 }
 
+func TestTheRateIsOfTheTimeInWhichStreamsThatWaitedRan(t *testing.T) {
+	for _, tt := range []struct {
+		tick     int // at which the last three begin
+		rate     bitrate.Bitrate
+		severity bufferbloat.Severity
+		text     string
+	}{
+		{3, 9760 * bitrate.Kbit, "", ""}, // so early that it makes no difference
+		{50, 10 * bitrate.Mbit, bufferbloat.Note, "3 of 5 streams began late, the last 5 s after the load"},
+		{95, 4300 * bitrate.Kbit, bufferbloat.Weakens, "too low"}, // so late that nothing is left
+	} {
+		waits := func(n int) uint64 {
+			if n <= tt.tick {
+				return 0
+			}
+			return 25_000 // 2 Mbit/s
+		}
+		slow := func(int) uint64 { return 25_000 }
+		rec := courseOf(slow, slow, waits, waits, waits)
+		p := &rec.Phases[1]
+		p.From = p.Start + time.Duration(tt.tick)*100*msec + 10*msec
+		for i := 2; i < 5; i++ {
+			f := &rec.Flows[i]
+			f.Started, f.Result.Due, f.Result.First, f.Points = p.From-10*msec, p.From-10*msec, p.From, f.Points[tt.tick:]
+			rec.Plan.Phases[1].Flows[i].Above = bufferbloat.SlowRate
+		}
+		r := New(rec)
+		g := &r.Phases[1].Goodput[0]
+		if g.Rate < tt.rate*99/100 || g.Rate > tt.rate*101/100 {
+			t.Errorf("streams that begin after %d00 ms: %v, want %v", tt.tick, g.Rate, tt.rate)
+		}
+		if tt.severity == bufferbloat.Note && (g.Fairness < 0.99 || g.Last-g.First > 5*second) {
+			t.Errorf("a fairness of %v from %v to %v, want that of equal streams in the time of all", g.Fairness, g.First, g.Last)
+		}
+		f, ok := finding(r, "streams_held")
+		if ok != (tt.text != "") || f.Severity != tt.severity || !strings.Contains(f.Text, tt.text) {
+			t.Errorf("streams that begin after %d00 ms: finding %+v, want %q", tt.tick, f, tt.text)
+		}
+		if f, ok := finding(r, "tail"); ok {
+			t.Errorf("there is no tail: %+v", f)
+		}
+	}
+}
+
 // The bytes of a counter's first reading flowed before it.
 func TestATruncatedRecordingCountsBytesAndTimeOfOneInterval(t *testing.T) {
 	rec := courseOf(steady, steady)

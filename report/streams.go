@@ -58,7 +58,8 @@ type Detail struct {
 	// Acks estimates the acknowledgements that TCP streams of this direction sent the other way: a fortieth of their payload (one of 66 bytes for each
 	// two full segments, in round numbers, as the RRUL specification's author does). An estimate, since no program sees them.
 	Acks *int64 `json:"ack_estimate_bps"`
-	// Skipped is how much of the load's beginning the rates leave out, as planned: a burst that the link permits for a while.
+	// Skipped is how much of the load's beginning the rates leave out: as planned, a burst that the link permits for a while, or until all streams ran where
+	// some of them waited for what the others carried.
 	Skipped time.Duration `json:"skipped_ns,omitempty"`
 	Groups  []Group       `json:"groups,omitempty"` // sums over parts of the streams, where there are several parts
 }
@@ -425,12 +426,31 @@ func (f *TCPFigures) take(what string, sorted []float64) {
 	}
 }
 
-// skip leaves out of the rates what the plan has statistics leave out of a load's beginning, where the counters tell what came after it.
+// held returns which of the streams had to wait for what the others carried, and began long after the load.
+func (g *Goodput) held(ph *Phase, planned *bufferbloat.PhasePlan) (w waited) {
+	for i := range g.Flows {
+		f := &g.Flows[i]
+		// Of a recording that was cut off, the first reading is what is known.
+		if !f.counted() || cmp.Or(f.Due, f.First)-ph.Start < lateStart {
+			continue
+		}
+		k := slices.IndexFunc(planned.Flows, func(p bufferbloat.FlowPlan) bool { return p.Name == f.Name })
+		if k >= 0 && planned.Flows[k].Above > 0 {
+			w.flows++
+			w.above, w.until = planned.Flows[k].Above, max(w.until, f.First-ph.Start)
+		}
+	}
+	return w
+}
+
+// skip leaves out of the rates what the plan has statistics leave out of a load's beginning, and the time before streams that had to wait for long, where the
+// counters tell what came after it.
 func (g *Goodput) skip(ph *Phase, rec *bufferbloat.Recording) {
 	var skip time.Duration
 	for i := range rec.Plan.Phases {
-		if rec.Plan.Phases[i].Name == ph.Name {
-			skip = rec.Plan.Phases[i].Skip
+		if p := &rec.Plan.Phases[i]; p.Name == ph.Name {
+			g.waited = g.held(ph, p)
+			skip = max(p.Skip, g.waited.until)
 		}
 	}
 	if skip == 0 || !g.OK || !ph.Reached || rec.Source != nil {

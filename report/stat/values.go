@@ -1,7 +1,5 @@
 package stat
 
-import "slices"
-
 // Values describes plain numbers, of whatever unit, by the same rule as delays. With N == 0 the figures mean nothing.
 type Values struct {
 	N                           int
@@ -9,12 +7,7 @@ type Values struct {
 	HasP99                      bool // as in Summary
 }
 
-// DescribeValues describes finite numbers. x is not modified.
-func DescribeValues(x []float64) Values {
-	return DescribeSorted(slices.Sorted(slices.Values(x)))
-}
-
-// DescribeSorted is DescribeValues of numbers in order of size.
+// DescribeSorted describes finite numbers in order of size.
 func DescribeSorted(s []float64) Values {
 	v := Values{N: len(s)}
 	if v.N == 0 {
