@@ -564,11 +564,20 @@ func WriteRecording(w io.Writer, rec *Recording) error {
 		}
 		put(entry{FlowEnd: &flowEnd{fl.Name, fl.Result, fl.Error}})
 	}
-	put(entry{CPU: rec.cpuColumns()})
+	for _, c := range rec.cpuColumns() {
+		put(entry{CPU: &c})
+	}
 	for i := range rec.Others {
 		q := rec.Others[i]
-		q.At, q.Values = q.Columns()
+		at, values := q.Columns()
+		n := min(chunkRows, len(at))
+		q.At, q.Values = at[:n], values[:n]
 		put(entry{Quantity: &q})
+		for n < len(at) {
+			from := n
+			n = min(n+chunkRows, len(at))
+			put(entry{Values: &valueColumns{Quantity: q.Name, At: at[from:n], Values: values[from:n]}})
+		}
 	}
 	for i := range rec.Findings {
 		put(entry{Finding: &rec.Findings[i]})
@@ -600,15 +609,23 @@ func chunks[T any](all iter.Seq[T], n int) iter.Seq[[]T] {
 // chunkRows is how many rows an entry has at most that this program writes.
 const chunkRows = 1000
 
-func (r *Recording) cpuColumns() *cpuColumns {
+// cpuColumns returns the entries of a recording's CPU use, one at least.
+func (r *Recording) cpuColumns() []cpuColumns {
 	if !r.CPU.Available {
-		return &cpuColumns{Unavailable: cmp.Or(r.CPU.Why, "not recorded")}
+		return []cpuColumns{{Unavailable: cmp.Or(r.CPU.Why, "not recorded")}}
 	}
-	c := &cpuColumns{}
-	for _, s := range r.CPU.Samples {
-		c.At, c.Busy, c.Own = append(c.At, s.At), append(c.Busy, s.Busy), append(c.Own, s.Own)
+	if len(r.CPU.Samples) == 0 {
+		return []cpuColumns{{}}
 	}
-	return c
+	var all []cpuColumns
+	for chunk := range slices.Chunk(r.CPU.Samples, chunkRows) {
+		c := cpuColumns{}
+		for _, s := range chunk {
+			c.At, c.Busy, c.Own = append(c.At, s.At), append(c.Busy, s.Busy), append(c.Own, s.Own)
+		}
+		all = append(all, c)
+	}
+	return all
 }
 
 // Check says what is wrong with a recording that was put together by other means than Run and ReadRecording, or returns nil.

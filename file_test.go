@@ -1,6 +1,7 @@
 package bufferbloat
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -180,4 +181,34 @@ func FuzzReadRecording(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestALongRecordingIsWrittenInLinesThatCanBeRead(t *testing.T) {
+	const n = 2*chunkRows + 1
+	rec, _ := record(t, true)
+	want := &Quantity{Name: "long", Unit: "ms"}
+	rec.CPU = CPUSeries{Available: true}
+	for i := range n {
+		want.At, want.Values = append(want.At, time.Duration(i)), append(want.Values, float64(i))
+		rec.CPU.Samples = append(rec.CPU.Samples, CPUSample{At: time.Duration(i), Busy: []float64{0.5}, Own: 0.25})
+	}
+	rec.Others = append(rec.Others, *want)
+	var file bytes.Buffer
+	if err := WriteRecording(&file, rec); err != nil {
+		t.Fatal(err)
+	}
+	gz, err := gzip.NewReader(bytes.NewReader(file.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(gz)
+	for lines.Scan() { // which takes 64 KiB
+	}
+	if err := lines.Err(); err != nil {
+		t.Error(err)
+	}
+	got, err := ReadRecording(&file)
+	if err != nil || !reflect.DeepEqual(got.Others, rec.Others) || !reflect.DeepEqual(got.CPU, rec.CPU) {
+		t.Errorf("what is read back differs (%v)", err)
+	}
 }
