@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"bufferbloat"
-	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/thrift"
 	"bufferbloat/protocols"
 	"bufferbloat/servers/irtt"
@@ -36,7 +35,7 @@ func labLink(d lab.Description) *bufferbloat.LabLink {
 // slow reports whether the link has a direction that may be slow. Of a fast one that is known, and needs no trial.
 func (f *labFlags) slow() bool {
 	d, err := f.links()
-	return err == nil && (d.Down > 0 && d.Down < 4*bitrate.Mbit || d.Up > 0 && d.Up < 4*bitrate.Mbit)
+	return err == nil && (d.Down > 0 && d.Down < bufferbloat.SlowRate || d.Up > 0 && d.Up < bufferbloat.SlowRate)
 }
 
 // run carries out plan on the kernel's network or, with --lab, on an emulated link that it sets up for as long as the run takes. speak is what o.Kinds was

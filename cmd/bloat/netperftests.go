@@ -62,6 +62,9 @@ func (n *netperfRun) tests(ctx context.Context) (netperfFigures, error) {
 			break
 		}
 	}
+	if len(all) == 0 {
+		return netperfFigures{}, context.Cause(ctx)
+	}
 	m := meanFigures(all)
 	if n.most == 1 {
 		return m, nil
@@ -74,7 +77,7 @@ func (n *netperfRun) tests(ctx context.Context) (netperfFigures, error) {
 	return m, nil
 }
 
-// meanFigures are the last test's figures with the means of rates, time and CPU use, and the warnings of all.
+// meanFigures are the last of one or more tests' figures with the means of rates, time and CPU use, and the warnings of all.
 func meanFigures(all []netperfFigures) netperfFigures {
 	m := all[len(all)-1]
 	m.tests, m.warning = len(all), ""

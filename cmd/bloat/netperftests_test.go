@@ -67,6 +67,18 @@ func TestTheFigureOfSeveralTestsIsTheirMean(t *testing.T) {
 	}
 }
 
+func TestATestThatIsInterruptedBeforeItBeginsIsAnError(t *testing.T) {
+	interrupted := &program.SignalError{Signal: syscall.SIGINT}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(interrupted)
+	for _, most := range []int{1, 10} {
+		n := &netperfRun{netperfFlags: &netperfFlags{fewest: 1, most: most}}
+		if m, err := n.tests(ctx); !errors.Is(err, interrupted) {
+			t.Errorf("up to %d tests: got %+v, %v, want the interrupt", most, m, err)
+		}
+	}
+}
+
 func TestFiguresThatStandBesideAnError(t *testing.T) {
 	interrupted, cancel := context.WithCancelCause(t.Context())
 	cancel(&program.SignalError{Signal: syscall.SIGINT})

@@ -59,7 +59,7 @@ sample the latency; and prints the table of speedtest.sh. Exit status: 0 measure
 	flags.StringVarP(&f.host, "host", "H", "", "server to load; \"best\" is the nearest one of the directory that may be used (bloat servers)")
 	flags.StringVarP(&f.ping, "ping", "p", "", "host to ping meanwhile (default: the server)")
 	flags.VarP(&f.length, "time", "t", "length of the load in each direction")
-	flags.IntVarP(&f.streams, "number", "n", 5, "TCP streams in each direction; without -n a line below 4 Mbit/s has 2 of them")
+	flags.IntVarP(&f.streams, "number", "n", 5, "TCP streams in each direction; without -n a line below 4 Mbit/s may have 2 of them")
 	flags.VarP(&f.idle, "idle", "i", "length of the idle baseline before the load; 0 for none")
 	flags.BoolVarP(&f.sequential, "sequential", "s", false, "download, then upload (default)")
 	flags.BoolVarP(&f.together, "concurrent", "c", false, "download and upload at once")

@@ -68,7 +68,7 @@ func (t *test) options() []option {
 		{'6', "ipv6", "", false, "use IPv6", flag(&t.six)},
 		{'t', "time", "SECONDS", false, "length of the load in each direction", seconds(&t.length)},
 		{'p', "ping", "HOST", false, "host to ping meanwhile (default: the server)", text(&t.ping)},
-		{'n', "number", "N", false, "TCP streams in each direction; without -n a line below 4 Mbit/s has 2 of them", t.streamCount},
+		{'n', "number", "N", false, "TCP streams in each direction; without -n a line below 4 Mbit/s may have 2 of them", t.streamCount},
 		{'Z', "passphrase", "TEXT", false, "passphrase of the server", text(&t.passphrase)},
 	}
 	switch t.flags {
