@@ -57,7 +57,7 @@ func TestEveryKindOfProbeMeasuresShortAndLongRoundTrips(t *testing.T) {
 }
 
 // The link carries nothing for 5 s: 25 probes of each kind are lost, and those behind them come back, but for requests over one TCP connection, which come back
-// when it does.
+// when it does, and are not sent where 64 are out.
 func TestEveryKindOfProbeGoesOnBehindAnOutage(t *testing.T) {
 	slow(t)
 	const from, length, end = 3 * time.Second, 5 * time.Second, 16 * time.Second

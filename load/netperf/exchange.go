@@ -16,7 +16,7 @@ import (
 )
 
 // Exchange is an open test of transactions whose requests its user sends when they are due, whatever has come back: a source of probes for a
-// fixed schedule, on any netperf server. Any number of them may be out, up to maxOut.
+// fixed schedule, on any netperf server. So many of them may be out as maxOut and maxQueued say.
 //
 // A stock server's responses say nothing of their requests. Those of a TCP connection come in the order of its requests. Datagrams get a socket each
 // while they are out, so that a response is known by the port that it comes to; while none is late that is always the same one. Our server's begin
@@ -62,8 +62,12 @@ type exchange struct {
 	sent time.Time
 }
 
-// maxOut is how many requests may be out: those of ten seconds at a hundred a second, after which they are lost (probe.DefaultDeadline).
-const maxOut = 1024
+// How many requests may be out. In datagrams they are those of ten seconds at a hundred a second, after which they are lost (probe.DefaultDeadline). On a
+// connection more would only lengthen what TCP has to send again; and the emulated lab's TCP puts that off for as long as there is something new to send.
+const (
+	maxOut    = 1024
+	maxQueued = 64
+)
 
 // ErrTooManyOut says that so many requests are out that no more can be sent.
 var ErrTooManyOut = errors.New("too many requests are out")
@@ -116,9 +120,9 @@ func (x *Exchange) Send(seq uint64) (time.Time, error) {
 
 func (x *Exchange) sendStream(seq uint64) (time.Time, error) {
 	x.mu.Lock()
-	if len(x.out) >= maxOut {
+	if len(x.out) >= maxQueued {
 		x.mu.Unlock()
-		return time.Time{}, fmt.Errorf("%w: %d", ErrTooManyOut, maxOut)
+		return time.Time{}, fmt.Errorf("%w: %d", ErrTooManyOut, maxQueued)
 	}
 	x.out = append(x.out, seq)
 	x.mu.Unlock()
