@@ -184,13 +184,13 @@ func FuzzReadRecording(f *testing.F) {
 }
 
 func TestALongRecordingIsWrittenInLinesThatCanBeRead(t *testing.T) {
-	const n = 2*chunkRows + 1
+	const n = 10*chunkRows + 1
 	rec, _ := record(t, true)
 	want := &Quantity{Name: "long", Unit: "ms"}
 	rec.CPU = CPUSeries{Available: true}
 	for i := range n {
-		want.At, want.Values = append(want.At, time.Duration(i)), append(want.Values, float64(i))
-		rec.CPU.Samples = append(rec.CPU.Samples, CPUSample{At: time.Duration(i), Busy: []float64{0.5}, Own: 0.25})
+		want.At, want.Values = append(want.At, time.Duration(i)*time.Second), append(want.Values, float64(i))
+		rec.CPU.Samples = append(rec.CPU.Samples, CPUSample{At: time.Duration(i) * time.Second, Busy: []float64{0.5}, Own: 0.25})
 	}
 	rec.Others = append(rec.Others, *want)
 	var file bytes.Buffer

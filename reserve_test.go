@@ -33,8 +33,8 @@ func TestASlowLineHasFewerStreamsAndSaysSo(t *testing.T) {
 		"slow start alone is slow":                        {lab.Config{Down: 20 * bitrate.Mbit, Up: 6 * bitrate.Mbit, RTT: 600 * time.Millisecond}, nil, 5, 5},
 		"a number that is given is used on whatever line": {lab.Config{Down: 2 * bitrate.Mbit, Up: bitrate.Mbit, RTT: 40 * time.Millisecond}, func(o *bufferbloat.SpeedtestOptions) { o.Spare = false }, 5, 5},
 		"streams that do not fill the line say nothing":   {lab.Config{Down: 20 * bitrate.Mbit, Up: 6 * bitrate.Mbit, RTT: 60 * time.Millisecond, EffectsDown: link.Effects{Loss: link.Loss{Good: 0.03}}}, nil, 5, 5},
-		"jitter of the path's own is no queue": {lab.Config{Down: 20 * bitrate.Mbit, Up: 6 * bitrate.Mbit, RTT: 60 * time.Millisecond, EffectsDown: link.Effects{Loss: link.Loss{Good: 0.1}},
-			EffectsUp: link.Effects{Jitter: link.Jitter{Spread: 4 * time.Millisecond, MayReorder: true}}}, nil, 5, 5},
+		"jitter of the path's own is no queue": {lab.Config{Down: 20 * bitrate.Mbit, Up: 6 * bitrate.Mbit, RTT: 150 * time.Millisecond, EffectsDown: link.Effects{Loss: link.Loss{Good: 0.05}},
+			EffectsUp: link.Effects{Jitter: link.Jitter{Spread: 10 * time.Millisecond, MayReorder: true}}}, nil, 5, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
