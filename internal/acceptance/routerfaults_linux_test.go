@@ -100,13 +100,15 @@ func TestTheProgramForRoutersGoesOnBehindAFullQueueOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer flood.Close()
-	// Somebody else keeps the queue full for two seconds of the run, ten times over.
+	small(t) // or the time that it takes to build it would be taken for the run's
+	// Somebody else keeps the queue full for two seconds of the run, to its last bytes.
 	done := make(chan struct{})
 	time.AfterFunc(3*time.Second, func() {
 		defer close(done)
-		for range 2000 {
-			_, _ = flood.Write(make([]byte, 1400)) // what is refused is what it is for
-			time.Sleep(time.Millisecond)
+		for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
+			for _, size := range []int{1400, 1400, 1400, 100, 10, 0} {
+				_, _ = flood.Write(make([]byte, size)) // what is refused is what it is for
+			}
 		}
 	})
 	rec, text := routerRun(t, n, false, "-t", "4", "-i", "2", "-n", "1", "-c", "--interval", "20ms")
