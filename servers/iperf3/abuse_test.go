@@ -2,6 +2,7 @@ package iperf3
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"bufferbloat/internal/bitrate"
+	"bufferbloat/internal/host"
 	"bufferbloat/internal/memnet"
 	wire "bufferbloat/internal/wire/iperf3"
 )
@@ -222,6 +224,32 @@ func TestATestWithoutAnEndOfItsOwnHasTheTimeOfTheLongest(t *testing.T) {
 				t.Errorf("the log says %q", all)
 			}
 		})
+	}
+}
+
+// patient is a host that can wait precisely.
+type patient struct{ *memnet.Net }
+
+func (p patient) SleepPrecisely(ctx context.Context, t time.Time) error { return p.SleepUntil(ctx, t) }
+
+func TestOnlySoManyStreamsHoldAThreadWhileTheyWait(t *testing.T) {
+	v, err := newService(Options{}, patient{&memnet.Net{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var releases []func()
+	for range 2 {
+		for i := range 2 * mostPrecise {
+			clock, release := v.senderClock()
+			releases = append(releases, release)
+			if _, precise := clock.(host.PreciseClock); precise != (i < mostPrecise) {
+				t.Errorf("sender %d of %d waits precisely: %v", i, 2*mostPrecise, precise)
+			}
+		}
+		for _, release := range releases {
+			release()
+		}
+		releases = nil
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"bufferbloat/internal/bitrate"
@@ -123,6 +124,7 @@ type service struct {
 	log      *bounds.Log
 	clients  *bounds.Accounts
 	sessions sync.WaitGroup
+	precise  atomic.Int64 // senders of datagrams that wait, of which mostPrecise do so precisely
 
 	mu       sync.Mutex
 	accepted uint64                   // connections so far
