@@ -66,7 +66,7 @@ func (r *run) load(ctx context.Context, ph PhasePlan) {
 		}
 	}
 	began := r.h.Now()
-	waiting := newReserve(&ph, flows)
+	waiting := newReserve(&ph, flows, r.rec.lowestRTT())
 	var group sync.WaitGroup
 	start := func(f *openFlow) {
 		group.Go(func() { defer oneOver(); r.runFlow(ctx, f) })
@@ -95,7 +95,7 @@ func (r *run) load(ctx context.Context, ph PhasePlan) {
 		n = max(n, int(r.h.Now().Sub(began)/every)) // readings that were missed are not made up for
 	}
 	group.Wait()
-	r.sayHeld(waiting, ph.Name)
+	r.sayHeld(waiting, ph.Name, r.h.Now().Sub(began))
 	waiting.giveUp(ph.Length)
 	r.sayECN(ph, flows)
 }

@@ -26,13 +26,17 @@ func TestASlowLineHasFewerStreamsAndSaysSo(t *testing.T) {
 		down, up int // streams that run
 	}{
 		"both directions are slow":                        {lab.Config{Down: 2 * bitrate.Mbit, Up: bitrate.Mbit, RTT: 40 * time.Millisecond}, nil, 2, 2},
-		"where a fair queue keeps the delay":              {lab.Config{Down: 2 * bitrate.Mbit, Up: bitrate.Mbit, RTT: 40 * time.Millisecond, Queue: "fq_codel"}, nil, 2, 2},
+		"a fair queue keeps the delay, and tells nothing": {lab.Config{Down: 2 * bitrate.Mbit, Up: bitrate.Mbit, RTT: 40 * time.Millisecond, Queue: "fq_codel"}, nil, 5, 5},
 		"one direction is slow":                           {lab.Config{Down: 8 * bitrate.Mbit, Up: 2 * bitrate.Mbit, RTT: 40 * time.Millisecond}, nil, 5, 2},
-		"both at once":                                    {lab.Config{Down: 800 * bitrate.Kbit, Up: 8 * bitrate.Mbit, RTT: 40 * time.Millisecond}, func(o *bufferbloat.SpeedtestOptions) { o.Concurrent = true }, 2, 5},
+		"both at once":                                    {lab.Config{Down: 800 * bitrate.Kbit, Up: 8 * bitrate.Mbit, RTT: 40 * time.Millisecond}, func(o *bufferbloat.SpeedtestOptions) { o.Concurrent = true }, 5, 5},
 		"no direction is":                                 {lab.Config{Down: 10 * bitrate.Mbit, Up: 6 * bitrate.Mbit, RTT: 20 * time.Millisecond}, nil, 5, 5},
 		"slow start alone is slow":                        {lab.Config{Down: 20 * bitrate.Mbit, Up: 6 * bitrate.Mbit, RTT: 600 * time.Millisecond}, nil, 5, 5},
 		"a number that is given is used on whatever line": {lab.Config{Down: 2 * bitrate.Mbit, Up: bitrate.Mbit, RTT: 40 * time.Millisecond}, func(o *bufferbloat.SpeedtestOptions) { o.Spare = false }, 5, 5},
 		"streams that do not fill the line say nothing":   {lab.Config{Down: 20 * bitrate.Mbit, Up: 6 * bitrate.Mbit, RTT: 60 * time.Millisecond, EffectsDown: link.Effects{Loss: link.Loss{Good: 0.03}}}, nil, 5, 5},
+		"losses and jitter hold streams back on a line that is hardly slow": {lab.Config{Down: 3900 * bitrate.Kbit, Up: 3900 * bitrate.Kbit, RTT: 60 * time.Millisecond,
+			EffectsDown: lossAndJitter(20 * time.Millisecond), EffectsUp: lossAndJitter(20 * time.Millisecond)}, nil, 5, 5},
+		"losses alone do, in short bursts": {lab.Config{Down: 3900 * bitrate.Kbit, Up: 3900 * bitrate.Kbit, RTT: 60 * time.Millisecond,
+			EffectsDown: lossAndJitter(0), EffectsUp: lossAndJitter(0)}, nil, 5, 5},
 		"jitter of the path's own is no queue": {lab.Config{Down: 20 * bitrate.Mbit, Up: 6 * bitrate.Mbit, RTT: 150 * time.Millisecond, EffectsDown: link.Effects{Loss: link.Loss{Good: 0.05}},
 			EffectsUp: link.Effects{Jitter: link.Jitter{Spread: 10 * time.Millisecond, MayReorder: true}}}, nil, 5, 5},
 	} {
@@ -78,6 +82,10 @@ func TestASlowLineHasFewerStreamsAndSaysSo(t *testing.T) {
 			}
 		})
 	}
+}
+
+func lossAndJitter(spread time.Duration) link.Effects {
+	return link.Effects{Loss: link.Loss{Good: 0.03}, Jitter: link.Jitter{Spread: spread, MayReorder: spread > 0}}
 }
 
 // saysThatStreamsWaited checks what is said of downloads that losses held back until the others began.
