@@ -41,7 +41,7 @@ func TestScriptsHaveTheirOwnFlagsAndDefaults(t *testing.T) {
 		{"speedtest-netperf.sh --sequential --number 2 --host h.example --ping p.example -4", []string{"server h.example", "auto to p.example", "upload 2", "IPv4"}, "flow upload 3"},
 		{"betterspeedtest.sh -i", []string{"server gstatic.com,", "0s to 1m0s idle", "auto to gstatic.com"}, "netperf.bufferbloat.net"},
 		{"betterspeedtest.sh -4 -t 20 -n 3 -Z secret", []string{"0s to 20s download", "upload 3"}, "flow upload 4"},
-		{"speedtest -H s.example", []string{"flow download 2 download TCP, netperf, CS0", "flow upload 5 upload TCP, netperf, CS0, if the others carry 4Mbit"}, "flow upload 2 upload TCP, netperf, CS0, if"},
+		{"speedtest -H s.example", []string{"flow download 2 download TCP, netperf, CS0", "flow upload 5 upload TCP, netperf, CS0, if the others carry 3.5Mbit"}, "flow upload 2 upload TCP, netperf, CS0, if"},
 		{"speedtest -H s.example -n 5", []string{"download 5"}, "if the others"},
 		{"rrul -H s.example --length 20", []string{"plan rrul", "5s to 25s load", "probe UDP EF"}, "flow download 1"},
 	} {
