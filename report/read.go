@@ -230,6 +230,9 @@ func (c *checker) result(d *document) *Result {
 	}
 	for i := range d.Induced {
 		r.Induced = append(r.Induced, c.induced(r, &d.Induced[i]))
+		if p := r.phase(d.Induced[i].Phase); p != nil && !p.UnderLoad {
+			p.noLoad = orZero(d.Induced[i].Reason)
+		}
 	}
 	for _, o := range d.Others {
 		r.Others = append(r.Others, Other{o.Name, orZero(o.Unit), o.Flow, o.Resampled, stat.Values{N: o.N, Min: orZero(o.Min), Median: orZero(o.Median), Mean: orZero(o.Mean),

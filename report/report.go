@@ -64,14 +64,19 @@ type Phase struct {
 	End     time.Duration
 	// From and To bound the samples that count here: sent at or after From and before To.
 	From, To time.Duration
-	// UnderLoad says that the load stood from From to To. Where it is false in a load phase, the latency is that of an unloaded path.
+	// UnderLoad says that the load stood from From to To. Where it is false in a load phase, the latency is that of a path without load, or at times without.
 	UnderLoad bool
 	Latency   []Latency // one for each series, the primary first; none in a drain
 	Goodput   []Goodput // one for each direction in which flows were planned
 	Total     *Total    // of both directions; nil where one of them has no rate, and where another program measured
 	Voice     []Voice   // one for each series like a call's; none in a drain
 	CPU       CPU
+
+	noLoad string // why a load that flowed gives no latency, "" where streamsApart is why
 }
+
+// streamsApart is why streams that flowed give no latency under load.
+const streamsApart = "the streams never all carried data at once"
 
 // flowed reports whether any stream of the phase carried data.
 func (p *Phase) flowed() bool {
@@ -81,7 +86,7 @@ func (p *Phase) flowed() bool {
 // whyNoLoad says why there is no latency under the load of a phase.
 func (p *Phase) whyNoLoad() string {
 	if p.flowed() {
-		return "the streams never all carried data at once"
+		return cmp.Or(p.noLoad, streamsApart)
 	}
 	return "there was no load"
 }
@@ -316,6 +321,8 @@ func (r *Result) measure(ph *Phase, rec *bufferbloat.Recording, order []*bufferb
 		ph.UnderLoad = ph.flowed() && ph.To > ph.From
 		if !ph.UnderLoad {
 			ph.From, ph.To = ph.Start, ph.End
+		} else if ph.noLoad = r.stoodStill(ph, rec, order); ph.noLoad != "" {
+			ph.UnderLoad = false
 		}
 	}
 	ph.CPU = cpuUse(&rec.CPU, ph.From, ph.To)

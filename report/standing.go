@@ -1,6 +1,8 @@
 package report
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -17,6 +19,9 @@ const (
 	// leastStall and stallRTTs are how long no stream may carry data: a second, or some round trips where these are longer.
 	leastStall = time.Second
 	stallRTTs  = 4
+	// mostStalled is the share of a load's time in which no stream may carry data: beyond it, a tenth of the probes or more may have met no load, and
+	// what they say moves the quantiles.
+	mostStalled = 0.1
 )
 
 // deriveCourse says where a goodput hides how it came about: a tail after the streams ran together, or a time in which none of them carried data.
@@ -25,13 +30,9 @@ func (r *Result) deriveCourse(rec *bufferbloat.Recording, add adder) {
 	if rec == nil {
 		return
 	}
-	limit := leastStall
-	if idle := r.baseline(bufferbloat.Idle); idle != nil && idle.Primary().Has(Median) {
-		limit = max(limit, stallRTTs*min(idle.Primary().Median, time.Hour))
-	}
 	for i := range r.Phases {
 		p := &r.Phases[i]
-		if !p.UnderLoad {
+		if !p.UnderLoad && p.noLoad == "" {
 			continue
 		}
 		for j := range p.Goodput {
@@ -45,16 +46,69 @@ func (r *Result) deriveCourse(rec *bufferbloat.Recording, add adder) {
 			if rec.Source != nil {
 				continue // its intervals may leave out time for other reasons
 			}
-			if longest, n := stalls(flows, p.From, p.To, limit, staggered); n > 0 {
+			if all := stalls(flows, p.From, p.To, r.stallLimit(), staggered); len(all) > 0 {
+				longest := slices.MaxFunc(all, func(a, b stretch) int { return cmp.Compare(a.length(), b.length()) })
 				which := ""
-				if n > 1 {
+				if len(all) > 1 {
 					which = ", the longest of several such times"
 				}
 				add("stalled", bufferbloat.Weakens, p.Name, "%v: no stream carried data for %s, from second %s of the run on%s",
-					g.Direction, seconds(longest.to-longest.from), strings.TrimSuffix(seconds(longest.from), " s"), which)
+					g.Direction, seconds(longest.length()), strings.TrimSuffix(seconds(longest.from), " s"), which)
 			}
 		}
 	}
+}
+
+// stallLimit is how long no stream may carry data.
+func (r *Result) stallLimit() time.Duration {
+	if idle := r.baseline(bufferbloat.Idle); idle != nil && idle.Primary().Has(Median) {
+		return max(leastStall, stallRTTs*min(idle.Primary().Median, time.Hour))
+	}
+	return leastStall
+}
+
+// stoodStill says for how much of the window of a load no stream of either direction carried data, where that is too much for its latency to be that of
+// the load, and "" where it is not. A stretch in which probes met a queue that is long beside it is none of these: the line was busy, and the receiver
+// waited for a segment that had been lost.
+func (r *Result) stoodStill(p *Phase, rec *bufferbloat.Recording, order []*bufferbloat.ProbeSeries) string {
+	if rec.Source != nil {
+		return ""
+	}
+	var flows []*bufferbloat.Flow
+	for i := range p.Goodput {
+		if g := &p.Goodput[i]; g.Flowed > 0 {
+			of := carrying(rec, p, g)
+			if len(of) == 0 {
+				return "" // what was not read may have flowed
+			}
+			flows = append(flows, of...)
+		}
+	}
+	var still time.Duration
+	for _, s := range stalls(flows, p.From, p.To, r.stallLimit(), r.staggered(p.Name)) {
+		if len(order) == 0 || s.length() > stallRTTs*medianIn(order[0], s) {
+			still += s.length()
+		}
+	}
+	if float64(still) <= mostStalled*float64(p.To-p.From) {
+		return ""
+	}
+	return fmt.Sprintf("no stream carried data for %s of the %s that the load was to stand", seconds(still), seconds(p.To-p.From))
+}
+
+// medianIn is the median of the answers to the probes that left in a stretch, 0 where there are none.
+func medianIn(s *bufferbloat.ProbeSeries, in stretch) time.Duration {
+	var rtts []time.Duration
+	for sample := range s.All() {
+		if within(&sample, in.from, in.to) && outcome(&sample).HasRTT() {
+			rtts = append(rtts, min(sample.RTT, time.Hour))
+		}
+	}
+	if len(rtts) == 0 {
+		return 0
+	}
+	slices.Sort(rtts)
+	return rtts[len(rtts)/2]
 }
 
 // staggered reports whether the streams of a phase are to begin or end at different times.
@@ -121,26 +175,21 @@ func standing(flows []*bufferbloat.Flow, from, to time.Duration) (bitrate.Bitrat
 // stretch is the time from one offset to another.
 type stretch struct{ from, to time.Duration }
 
-// stalls returns the longest of the stretches of limit or more in which none of flows carried data, and how many there are. Where flows are staggered,
-// those in which none was to do so are left out.
-func stalls(flows []*bufferbloat.Flow, from, to, limit time.Duration, staggered bool) (longest stretch, n int) {
+func (s stretch) length() time.Duration { return s.to - s.from }
+
+// stalls returns the stretches of limit or more in which none of flows carried data. Where flows are staggered, those in which none was to do so are left
+// out.
+func stalls(flows []*bufferbloat.Flow, from, to, limit time.Duration, staggered bool) []stretch {
 	if len(flows) == 0 {
-		return stretch{}, 0
+		return nil
 	}
 	all := []stretch{{from, to}}
 	for _, f := range flows {
 		all = common(all, quiet(f, from, to, limit), limit)
 	}
-	for _, s := range all {
-		if staggered && !slices.ContainsFunc(flows, func(f *bufferbloat.Flow) bool { return f.Result.First <= s.from && f.Result.Stopped >= s.to }) {
-			continue
-		}
-		n++
-		if s.to-s.from > longest.to-longest.from {
-			longest = s
-		}
-	}
-	return longest, n
+	return slices.DeleteFunc(all, func(s stretch) bool {
+		return staggered && !slices.ContainsFunc(flows, func(f *bufferbloat.Flow) bool { return f.Result.First <= s.from && f.Result.Stopped >= s.to })
+	})
 }
 
 // quiet returns the stretches of limit or more, from..to, in which the counter of a flow stood still. Between two readings that differ it is taken to

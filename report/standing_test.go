@@ -67,6 +67,59 @@ func TestALinkThatDiedDoesNotShowItsFullRate(t *testing.T) {
 	}
 }
 
+// A server that was halted answers no data, and its host answers pings at once: that is no latency under load.
+func TestPingsOfALoadThatStoodStillAreNoLatencyUnderLoad(t *testing.T) {
+	standing := func(from, to int) *bufferbloat.Recording {
+		return courseOf(func(n int) uint64 {
+			if n > from && n <= to {
+				return 0
+			}
+			return 125_000
+		})
+	}
+	behind := standing(20, 60) // a receiver that waits for a lost segment in a queue of 2 s
+	for i := range behind.Probes[0].Samples {
+		if s := &behind.Probes[0].Samples[i]; s.Sent >= behind.Phases[1].Start {
+			s.RTT = 2 * second
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		rec  *bufferbloat.Recording
+		void bool
+	}{
+		{"7 of 10 s", standing(20, 90), true},
+		{"1.3 of 10 s", standing(20, 33), true},
+		{"none", standing(20, 20), false},
+		{"4 s with a queue of 2 s", behind, false},
+	} {
+		r := New(tt.rec)
+		f, _ := finding(r, "load_absent")
+		doc := written(t, r.WriteJSON)
+		validate(t, []byte(doc))
+		if void := f.Severity == bufferbloat.Voids; void != tt.void || r.Induced[0].OK == tt.void || (r.Status() == 4) != tt.void ||
+			strings.Contains(doc, `"download_rtt_median_ns": null`) != tt.void || tt.void && r.Plain() != "" {
+			t.Errorf("%s: status %d, induced %+v, finding %+v", tt.name, r.Status(), r.Induced[0], f)
+		}
+		back, err := ReadResult(strings.NewReader(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, write := range []func(*Result) string{
+			func(r *Result) string { return written(t, r.WriteJSON) },
+			func(r *Result) string { return written(t, r.WriteSpeedtest) },
+			func(r *Result) string { return written(t, r.WriteTable) },
+		} {
+			if got, want := write(back), write(r); got != want {
+				t.Errorf("%s: it comes back as\n%s", tt.name, firstDifference(got, want))
+			}
+		}
+	}
+	if out := written(t, New(standing(20, 90)).WriteSpeedtest); !strings.Contains(out, "Latency:      - (no stream carried data for 7 s of the 9.5 s that the load was to stand, so no latency under load; meanwhile ") {
+		t.Errorf("in\n%s", out)
+	}
+}
+
 func TestAStallIsNamed(t *testing.T) {
 	gap := func(from, to int) func(int) uint64 {
 		return func(n int) uint64 {

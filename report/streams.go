@@ -121,7 +121,7 @@ func (ph *Phase) detail(rec *bufferbloat.Recording) {
 		g.slew()
 		g.acks(plans)
 		g.groups()
-		if ph.UnderLoad {
+		if ph.UnderLoad || ph.noLoad != "" {
 			g.grid(recorded, ph.From, ph.To)
 		}
 	}

@@ -31,6 +31,9 @@ func (r *Result) rows() [][]string {
 		if p.Kind == bufferbloat.Load && !p.UnderLoad {
 			if name += " (no load)"; p.flowed() {
 				name = printable(p.Name) + " (load never stood)"
+				if p.whyNoLoad() != streamsApart {
+					name = printable(p.Name) + " (load stalled)"
+				}
 			}
 		}
 		row := []string{name, none, p.rate(load.Download), p.rate(load.Upload), p.streams()}
