@@ -181,9 +181,9 @@ func (r *Recording) judgeProbes() (found []Finding) {
 				by[i] = a.String()
 			}
 			if len(by) == 0 {
-				add("probe_failed", Weakens, "%d were answered otherwise than asked, or refused, and count as lost; the first: %s", n, s.Tally.FirstError)
+				add("probe_failed", Weakens, "%d were answered otherwise than asked, or refused, and count as lost; the first: %s", n, s.Tally.FirstRefusal)
 			} else {
-				add("probe_rejected", Weakens, "%d were refused by %s: %s", n, strings.Join(by, ", "), s.Tally.FirstError)
+				add("probe_rejected", Weakens, "%d were refused by %s: %s", n, strings.Join(by, ", "), s.Tally.FirstRefusal)
 			}
 		}
 		if s.Tally.Corrupt > 0 {

@@ -72,6 +72,7 @@ type Tally struct {
 	SenderLate    uint64       // probes that are Unsent because this program woke more than one interval after they were due
 	ReceiveErrors uint64       // errors of the receiving socket that told of no probe
 	FirstError    string       // the first error of a send, of a receive or of a refused probe, "" if none
+	FirstRefusal  string       `json:",omitempty"` // the first error of a refused probe alone, "" if none
 	StackSends    uint64       `json:",omitempty"` // probes whose Sent is the stack's own stamp: see host.Options.StampSends
 	Waking        Waking       `json:",omitzero"`
 	Marks         []Mark       // the DS bytes of the replies, each byte once, ascending; nil where the stack or the kind of probe does not tell

@@ -256,6 +256,9 @@ func (t *Tracker) reject(r Reply) {
 	}
 	t.tally.Rejected++
 	t.noteError(r.Err)
+	if r.Err != nil && t.tally.FirstRefusal == "" {
+		t.tally.FirstRefusal = r.Err.Error()
+	}
 	if r.By.IsValid() && len(t.tally.RejectedBy) < maxRejectedBy && !slices.Contains(t.tally.RejectedBy, r.By) {
 		t.tally.RejectedBy = append(t.tally.RejectedBy, r.By)
 	}

@@ -164,7 +164,13 @@ func TestTrackerDecides(t *testing.T) {
 			k.Reply(refusal, k.at(300*ms))
 			k.answer(2, 300*ms)
 		}, []probe.Outcome{probe.Received, probe.Lost, probe.Received},
-			probe.Tally{Rejected: 1, TooLate: 1, Stray: 1, FirstError: "no route"}},
+			probe.Tally{Rejected: 1, TooLate: 1, Stray: 1, FirstError: "no route", FirstRefusal: "no route"}},
+
+		{"a refusal keeps its own reason after another error", func(k *tracked) {
+			k.send(2)
+			k.Reply(probe.Reply{Kind: probe.NotSent, Seq: 0, Err: errors.New("no buffer space")}, k.at(200*ms))
+			k.Reply(probe.Reply{Kind: probe.Rejected, Seq: 1, Err: boot}, k.at(200*ms))
+		}, []probe.Outcome{probe.Unsent, probe.Lost}, probe.Tally{Rejected: 1, FirstError: "no buffer space", FirstRefusal: "no route"}},
 
 		{"a probe that could not be sent after all", func(k *tracked) {
 			k.send(2)

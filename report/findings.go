@@ -272,8 +272,11 @@ func (r *Result) whyUnsent(series string) string {
 	}
 	const late = "this program woke more than an interval after they were due"
 	why := "the system refused them: " + s.Tally.FirstError
-	if s.Tally.FirstError == "" {
+	switch s.Tally.FirstError {
+	case "":
 		why = "the system gave no reason"
+	case s.Tally.FirstRefusal:
+		why = "the system refused them, and its reason was not kept"
 	}
 	switch own := s.Tally.SenderLate; {
 	case own == 0:

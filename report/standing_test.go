@@ -260,6 +260,8 @@ func TestUnsentProbesNameTheirCause(t *testing.T) {
 	}{
 		{"the system", unsent(25, probe.Tally{FirstError: "sendto: no buffer space available"}),
 			"2 of 50 icmp probes were not sent (the system refused them: sendto: no buffer space available); they count neither as sent nor as lost", 0},
+		{"the system after a router", unsent(25, probe.Tally{FirstError: "no route", FirstRefusal: "no route"}),
+			"2 of 50 icmp probes were not sent (the system refused them, and its reason was not kept); they count neither as sent nor as lost", 0},
 		{"this program", unsent(25, probe.Tally{SenderLate: 28}),
 			"2 of 50 icmp probes were not sent (this program woke more than an interval after they were due); they count neither as sent nor as lost", lateAsAWhole},
 		{"both", unsent(25, probe.Tally{SenderLate: 5, FirstError: "x"}),
