@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -174,6 +175,37 @@ func TestOurOwnTextIsReadBack(t *testing.T) {
 	r = read(t, file(t, "ours-fifo"))
 	if r.Status() != 0 || len(r.Phases) != 4 || len(r.Phases[0].Latency) != 2 {
 		t.Errorf("status %d, phases %d, want 0, 4 with two series", r.Status(), len(r.Phases))
+	}
+}
+
+// The program for routers prints each CPU, and what the CPU spoils has a sentence of its own.
+func TestOurTextWithItsCPUsIsReadBack(t *testing.T) {
+	in, err := os.Open("../testdata/fifo.bloat.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	rec, err := bufferbloat.ReadRecording(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec.CPU = bufferbloat.CPUSeries{Available: true}
+	for at := range 120 {
+		rec.CPU.Samples = append(rec.CPU.Samples, bufferbloat.CPUSample{At: time.Duration(at) * time.Second, Own: 0.004, Busy: []float64{1, 0.5}})
+	}
+	want := report.New(rec)
+	for name, write := range map[string]func(*report.Result, io.Writer) error{"with": (*report.Result).WriteSpeedtestCPU, "without": (*report.Result).WriteSpeedtest} {
+		var text strings.Builder
+		if err := write(want, &text); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(text.String(), "speedtest:   0.4"); got != (name == "with") || !strings.Contains(text.String(), "\nLimited by CPU: ") {
+			t.Errorf("%s: the lines to be read are not in\n%s", name, text.String())
+		}
+		r := read(t, text.String())
+		if c := r.Phases[1].CPU; r.Phases[1].Goodput[0].OK != want.Phases[1].Goodput[0].OK || (c.OK && math.Abs(c.Own-0.004) < 1e-9) != (name == "with") {
+			t.Errorf("%s: CPU %+v of\n%s", name, c, text.String())
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ var (
 	stRow     = newPattern(`^(Min|10pct|Median|Avg|90pct|Max)\s*: *(-|\d+(?:[.,]\d+)?)(?: \((.*)\))?$`)
 	stSecond  = newPattern(`^(\S+): median (-|\d+\.\d+), 90pct (-|\d+\.\d+) \((\d+) (?:probes?|pings? without load), (-|\d+(?:\.\d+)?%) lost(?:: .*)?\)$`)
 	stCPU     = newPattern(`^cpu\d+: +(\d+\.\d) \+/- +(\d+\.\d)(?: +@ +\d+ MHz)?$`)
-	stNetperf = newPattern(`^netperf: +(\d+\.\d)$`)
+	stNetperf = newPattern(`^(?:netperf|speedtest): +(\d+\.\d)$`)
 	stStreams = newPattern(`^(\d+) of (\d+) streams(, cut short: .*| ran to their end)?$`)
 	// Lines of ours that are left out, because what they say follows from the others or is computed anew.
 	stOurs = newPattern(`^(?:As lost|Also|Induced|CPU): |^[^:]+: median [+-]\d|^[^:]+: - \(.*\)$`)
@@ -234,7 +234,7 @@ func (t *speedText) ourLine(s string) bool {
 			t.phases[n-1].UnderLoad, t.phases[n-1].done = false, true
 		}
 	case strings.HasPrefix(s, "Grades: "), strings.HasPrefix(s, "Improvement from "), strings.HasPrefix(s, "Under "), strings.HasPrefix(s, "Your delay is "),
-		strings.HasPrefix(s, "Even without load "):
+		strings.HasPrefix(s, "Even without load "), strings.HasPrefix(s, "Limited by CPU: "):
 		t.rest = true
 	case !stOurs.MatchString(s) && !strings.HasPrefix(s, "Loss: "):
 		return false
