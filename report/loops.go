@@ -21,9 +21,9 @@ type ClosedLoop struct {
 	N    int      `json:"n"` // moments at which a transaction was under way whose fate is known
 	// Unanswered is the share of them, 0..1, at which a request was out that was never answered. The quantiles count it as longer than any.
 	Unanswered *float64       `json:"unanswered"`
-	Median     *time.Duration `json:"passedweighted_median_ns"` // null where it lies among the unanswered
-	P90        *time.Duration `json:"passedweighted_p90_ns"`
-	P99        *time.Duration `json:"passedweighted_p99_ns"` // null, too, with few moments
+	Median     *time.Duration `json:"time_weighted_median_ns"` // null where it lies among the unanswered
+	P90        *time.Duration `json:"time_weighted_p90_ns"`
+	P99        *time.Duration `json:"time_weighted_p99_ns"` // null, too, with few moments
 }
 
 // closedLoops returns the figures of each closed loop in each phase but drains, nil where there is none.
