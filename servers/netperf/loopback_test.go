@@ -3,11 +3,13 @@ package netperf
 import (
 	"context"
 	"errors"
+	"math"
 	"net/netip"
 	"os"
 	"testing"
 	"time"
 
+	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/host"
 	wire "bufferbloat/internal/wire/netperf"
 )
@@ -198,5 +200,44 @@ func TestAnAnswerBeginsWithItsRequest(t *testing.T) {
 	d, err := conn.Receive(b)
 	if err != nil || d.N != 32 || string(b[:16]) != "0123456789abcdef" {
 		t.Errorf("got %d bytes, %q, %v", d.N, b[:16], err)
+	}
+}
+
+func TestDatagramsOverTheRateAreAnsweredLaterAndNotDropped(t *testing.T) {
+	h := host.NewKernel()
+	at, _ := serve(t, h, Options{MaxRate: 10_000_000})
+	p := dial(t, h, at)
+	r := wire.Omni(wire.UDPRR, wire.IPv4, 60)
+	r.RequestSize, r.ResponseSize = 1400, 1400
+	conn := p.udp(r, at)
+	begin := h.Now()
+	const n = 100 // 112 ms of the rate
+	for i := range n {
+		if got := exchange(t, h, conn, 1400, 5*time.Second); got != 1400 {
+			t.Fatalf("request %d is answered with %d bytes", i, got)
+		}
+	}
+	if d := h.Now().Sub(begin); d < 112*time.Millisecond-credit-2*time.Millisecond {
+		t.Errorf("%d transactions took %v, faster than the rate", n, d)
+	}
+}
+
+func TestTheRateIsSaidOfTransactionsExactly(t *testing.T) {
+	h := host.NewKernel()
+	for _, rate := range []bitrate.Bitrate{8_000, 10_000_000, 10_000_000_000} {
+		at, _ := serve(t, h, Options{MaxRate: rate})
+		for _, test := range []wire.Test{wire.TCPRR, wire.TCPCRR, wire.UDPRR} {
+			for _, size := range []int32{1, 1400} {
+				r := wire.Omni(test, wire.IPv4, 60)
+				r.RequestSize, r.ResponseSize = size, size
+				p := dial(t, h, at)
+				got, err := wire.ParseResponse(p.send(r.AppendTo(nil)).record(5 * time.Second))
+				said := float64(got.PaceBurst) * float64(got.SendSize) * 8 / float64(got.PaceMicros) * 1e6
+				if err != nil || math.Abs(said/float64(rate)-1) > 1e-3 {
+					t.Errorf("%v of %d bytes at %v: %d in %d µs are %.0f bit/s, %v", test, size, rate, got.PaceBurst, got.PaceMicros, said, err)
+				}
+				_ = p.conn.Close()
+			}
+		}
 	}
 }

@@ -318,6 +318,7 @@ func (t *test) respond(port uint16, o host.Options) {
 		}
 	default:
 		p.RecvSize, p.SendSize = int32(t.reqSize), int32(t.rspSize)
+		t.sayPace(&p, t.out)
 	}
 	p.Echoes = t.kind == wire.UDPRR
 	if t.kind != wire.UDPRR && t.kind != wire.UDPStream {
@@ -347,17 +348,20 @@ func (t *test) sendSize() int {
 	return pump.ChunkSize
 }
 
-// sayPace tells the client that its payload is held to a rate, as one send, or receive, per interval.
+// sayPace tells the client that its payload is held to a rate, as one send, or receive, per interval, or as many more as an interval of whole
+// microseconds takes to be exact.
 func (t *test) sayPace(p *wire.Response, by *throttle) {
 	if by == nil {
 		return
 	}
-	size := p.RecvSize
-	if t.kind == wire.TCPMaerts {
-		size = p.SendSize
+	const exact = 10_000 // microseconds
+	size := p.SendSize
+	if t.kind == wire.TCPStream {
+		size = p.RecvSize
 	}
 	every := float64(size) * 8 / float64(by.rate) * 1e6
-	p.PaceBurst, p.PaceMicros = 1, uint32(min(every, math.MaxUint32))
+	burst := min(max(1, math.Ceil(exact/every)), math.MaxUint32)
+	p.PaceBurst, p.PaceMicros = uint32(burst), uint32(min(max(1, math.Round(burst*every)), math.MaxUint32))
 }
 
 // begin sends the response and starts the test's clock.

@@ -39,21 +39,6 @@ func (t *throttle) spend(n int) time.Time {
 	return t.paid.Add(-credit)
 }
 
-// allow counts n bytes if they can be had at once.
-func (t *throttle) allow(n int) bool {
-	if t == nil {
-		return true
-	}
-	t.mu.Lock()
-	ahead := t.paid.Sub(t.clock.Now())
-	t.mu.Unlock()
-	if ahead > credit {
-		return false
-	}
-	t.spend(n)
-	return true
-}
-
 // piece is the most bytes to move at once, so that many connections share a rate evenly.
 func (t *throttle) piece() int {
 	return max(1448, int(float64(t.rate)/8*credit.Seconds()/4))

@@ -80,9 +80,10 @@ func (t *test) datagrams(ctx context.Context, conn host.PacketConn) (time.Time, 
 			continue
 		}
 		pending = 0
+		t.pay(ctx)
 		// The beginning of the request comes back in the answer, which stock servers do not do and stock clients do not look at.
 		copy(response, buf[:min(d.N, t.reqSize)])
-		if !t.out.allow(t.rspSize) || t.reply(conn, response, d) != nil {
+		if t.reply(conn, response, d) != nil {
 			continue // a full queue here is a loss like any other
 		}
 		t.transacted()
@@ -90,6 +91,18 @@ func (t *test) datagrams(ctx context.Context, conn host.PacketConn) (time.Time, 
 			return d.At, pump.Full
 		}
 	}
+}
+
+// pay waits until a transaction is paid for, where there is a rate: what would be dropped instead would look like a path's loss.
+func (t *test) pay(ctx context.Context) {
+	if t.in == nil {
+		return
+	}
+	until := t.in.spend(t.reqSize)
+	if out := t.out.spend(t.rspSize); out.After(until) {
+		until = out
+	}
+	_ = t.host.SleepUntil(ctx, until)
 }
 
 // maxErrors is how many errors in a row a socket may give.
