@@ -105,7 +105,8 @@ func (k iperf3Flows) Loaders(flows []bufferbloat.AskedFlow) []bufferbloat.AskedL
 func (k iperf3Flows) test(of kind, flows []bufferbloat.AskedFlow, down, up []int, loaders []bufferbloat.AskedLoader) {
 	first := append(slices.Clone(down), up...)[0]
 	test := k.client(flows[first].Site).NewTest(iperf3.TestOptions{UDP: of.protocol == bufferbloat.IPerf3UDP, Downloads: len(down), Uploads: len(up),
-		Length: of.length, Bytes: of.bytes * uint64(max(len(down), len(up))), Rate: of.rate, Size: of.size, DSCP: of.dscp, CongestionControl: of.cc})
+		Length: of.length, Bytes: of.bytes * uint64(max(len(down), len(up))), Rate: of.rate, Size: of.size, DSCP: of.dscp, CongestionControl: of.cc,
+		Wait: flows[first].Wait})
 	for i, f := range test.Flows(load.Download) {
 		loaders[down[i]].Loader = f
 	}

@@ -70,15 +70,15 @@ func TestDatagramsWithForgedSourcesAreNotAnswered(t *testing.T) {
 	}
 	in, out = answered(t, n.Server, "netperf", in, out, forged, 3)
 
-	hello := wire.Hello()
 	conn, err := client.DialTCP(t.Context(), ip, host.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	cookie := wire.NewCookie()
+	hello := wire.Hello(cookie)
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	_, _ = conn.Write(append(cookie[:], wire.Params{Protocol: wire.UDP, Parallel: 1, Time: 5 * time.Second, Size: 100}.AppendTo(nil)...))
+	_, _ = conn.Write(append(cookie[:], wire.Params{Protocol: wire.UDP, Parallel: 1, Time: 5 * time.Second, Size: 100, NamedStreams: true}.AppendTo(nil)...))
 	expect(t, conn, wire.ParamExchange, wire.CreateStreams)
 	forge(t, n.Client, ip, hello[:], forged)
 	stream, err := client.DialUDP(t.Context(), ip, host.Options{})

@@ -80,7 +80,7 @@ func (t *Test) run(ctx context.Context) {
 	r := &running{Test: t, host: t.client.Host, events: make(chan event, 16)}
 	defer r.close()
 	if err := r.connect(ctx, t); err != nil {
-		r.failure = t.client.explain(ctx, err)
+		r.failure = t.client.explain(ctx, r.unless(ctx, err))
 		r.settle(ctx)
 		return
 	}
@@ -96,6 +96,16 @@ func (t *Test) run(ctx context.Context) {
 	_ = t.ctl.conn.SetReadDeadline(past(r.host))
 	reader.Wait()
 	r.settle(ctx)
+}
+
+// unless returns why the server had ended the test before its streams, where it did, and otherwise err, for which they were not opened.
+func (r *running) unless(ctx context.Context, err error) error {
+	release := r.ctl.wakeBy(ctx, goodbye/4)
+	defer release()
+	if e := r.next(); e.err != nil && !pump.IsDeadline(e.err) {
+		return fmt.Errorf("%w before the streams were to be opened", gone(e.err))
+	}
+	return err
 }
 
 // read passes on what comes on the control connection, until there is no more.

@@ -121,7 +121,7 @@ func (s *streams) openUDP(ctx context.Context, t *Test, f *Flow) error {
 	}
 	s.udp = append(s.udp, conn)
 	start := h.Now()
-	question := wire.Hello()
+	question := wire.Hello(t.ctl.cookie)
 	if _, err := conn.Send(question[:], netip.AddrPort{}); err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ type TestOptions struct {
 	DSCP               dscp.CodePoint  // mark of what both ends send on the data streams, over Client.Socket's
 	CongestionControl  string          // of both ends, over Client.Socket's; "" leaves it alone. A server may ignore it
 	Window             int             // bytes of socket buffers at both ends; 0 leaves them to the stacks
+	Wait               time.Duration   // the longest time between Open and Run; a stock server gives up after its own, 120 s or less, and ours after no less than that
 	WideCounters       bool            // 64-bit sequence numbers, for UDP tests of more than 2^32 datagrams
 }
 
@@ -188,7 +189,7 @@ func (t *Test) params() (wire.Params, error) {
 	o := t.o
 	p := wire.Params{Omit: o.Omit, Bytes: o.Bytes, Blocks: o.Blocks, Parallel: max(o.Downloads, o.Uploads),
 		Reverse: o.Uploads == 0, Bidirectional: o.Uploads > 0 && o.Downloads > 0, Size: o.Size, PacingTimer: time.Millisecond,
-		Burst: o.Burst, Window: o.Window, TOS: int(o.DSCP.Byte()), Congestion: o.CongestionControl, ClientVersion: t.client.Version}
+		Burst: o.Burst, Wait: o.Wait.Truncate(time.Second), Window: o.Window, TOS: int(o.DSCP.Byte()), Congestion: o.CongestionControl, ClientVersion: t.client.Version}
 	if o.Length > 0 {
 		p.Time = (o.Length + time.Second - 1).Truncate(time.Second)
 	}
@@ -198,6 +199,7 @@ func (t *Test) params() (wire.Params, error) {
 	switch {
 	case o.UDP:
 		p.Protocol, p.Rate, p.HasRate, p.Counters64 = wire.UDP, o.Rate, true, o.WideCounters
+		p.NamedStreams = true
 		// Only the server's report says how an upload's datagrams came over time.
 		p.ServerOutput = o.Uploads > 0
 	case o.KernelPacing:

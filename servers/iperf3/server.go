@@ -130,7 +130,7 @@ type service struct {
 	accepted uint64                   // connections so far
 	half     []*arrival               // connections that are no part of a test yet, oldest first
 	waiting  map[wire.Cookie]*streams // tests that wait for their data connections, by their cookie's Key
-	opening  map[netip.Addr]*opening  // tests that wait for their UDP streams, by their client's address
+	opening  map[opener]*opening      // tests that wait for their UDP streams
 }
 
 // arrival is a connection with its place in the order of all.
@@ -172,7 +172,7 @@ func newService(o Options, h host.Host) (*service, error) {
 	}
 	return &service{o: o, host: h, log: bounds.NewLog(h, o.Log), clients: bounds.NewAccounts(h, bounds.Limits{Tests: o.MaxTests, TestsPerAddress: o.MaxTestsPerAddress,
 		TestsPerHour: o.MaxTestsPerHour, BytesPerHour: o.MaxBytesPerHour}),
-		waiting: map[wire.Cookie]*streams{}, opening: map[netip.Addr]*opening{}}, nil
+		waiting: map[wire.Cookie]*streams{}, opening: map[opener]*opening{}}, nil
 }
 
 // accept starts a goroutine for every connection, until ctx is done. Where there are no descriptors, who has not said yet what he wants makes

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"time"
 
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
@@ -83,7 +84,7 @@ func (t *test) await(ctx context.Context, full <-chan struct{}) error {
 	if !t.send(wire.CreateStreams.Byte()) {
 		return errClientGone
 	}
-	ctx, cancel := host.WithTimeout(ctx, t.host, streamsTimeout)
+	ctx, cancel := host.WithTimeout(ctx, t.host, t.patience())
 	defer cancel()
 	select {
 	case <-full:
@@ -94,6 +95,9 @@ func (t *test) await(ctx context.Context, full <-chan struct{}) error {
 		return context.Cause(ctx)
 	}
 }
+
+// patience is how long a client may take to open its streams: as long as it said, within the longest test, and not less than any may.
+func (s *session) patience() time.Duration { return max(streamsTimeout, min(s.p.Wait, s.o.MaxLength)) }
 
 // tune sets on a connection what the client asked for. What cannot be had is noted, and the test goes on without it, as with stock servers: the
 // results say what congestion control was used.

@@ -107,7 +107,7 @@ func (t *test) open(ctx context.Context) *refusal {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return refuse(wire.StreamNotTaken, "%v within %v", errNoStart, streamsTimeout)
+		return refuse(wire.StreamNotTaken, "%v within %v", errNoStart, t.patience())
 	}
 	return &refusal{why: err.Error()}
 }

@@ -52,6 +52,19 @@ type udpStream struct {
 	last     time.Time // when a datagram came
 }
 
+// opener is what the datagrams that open a test's streams tell of it: their address, and the Key of its cookie where its client sends that.
+type opener struct {
+	addr   netip.Addr
+	cookie wire.Cookie // zero from stock clients
+}
+
+func (t *test) opener() opener {
+	if t.p.NamedStreams {
+		return opener{t.peer.Addr(), t.cookie.Key()}
+	}
+	return opener{addr: t.peer.Addr()}
+}
+
 // opening is a test that waits for its UDP streams. service.mu guards it.
 type opening struct {
 	want int
@@ -82,9 +95,9 @@ func (s *socket) receive(ctx context.Context) error {
 		failures = 0
 		peer := netip.AddrPortFrom(d.From.Addr().Unmap(), d.From.Port())
 		stream := (*s.streams.Load())[peer]
-		switch hello := wire.IsHello(b[:d.N]); {
+		switch cookie, hello := wire.ParseHello(b[:d.N]); {
 		case hello && stream == nil:
-			stream, ready := s.service.join(s, peer, d.To)
+			stream, ready := s.service.join(s, peer, d.To, cookie)
 			if stream != nil {
 				stream.welcome(b[:d.N])
 				if ready != nil {
@@ -99,12 +112,12 @@ func (s *socket) receive(ctx context.Context) error {
 	}
 }
 
-// join adds a stream to the test of its address that waits for some, and returns it with what is to be closed once it was answered, where it was the
+// join adds a stream to the test of its address and cookie that waits for some, and returns it with what is to be closed once it was answered, where it was the
 // last. Where no test waits it returns nil: nothing is answered to who has no control connection.
-func (v *service) join(s *socket, peer netip.AddrPort, local netip.Addr) (*udpStream, chan struct{}) {
+func (v *service) join(s *socket, peer netip.AddrPort, local netip.Addr, cookie wire.Cookie) (*udpStream, chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	o := v.opening[peer.Addr()]
+	o := v.opening[opener{peer.Addr(), cookie}]
 	if o == nil || len(o.got) == o.want {
 		return nil, nil
 	}
@@ -172,7 +185,7 @@ func (u *udpStream) spans(now time.Time) []wire.Span {
 	return u.track.Spans(now.Sub(u.origin))
 }
 
-// openUDP waits for the client's streams. Datagrams carry no cookie, so of one address one test waits at a time.
+// openUDP waits for the client's streams. A stock client's datagrams do not say of which test they are, so of one address one such test waits at a time.
 func (t *test) openUDP(ctx context.Context) error {
 	client, server := t.p.Sends()
 	o, err := t.takeTurn(ctx, client+server)
@@ -181,7 +194,7 @@ func (t *test) openUDP(ctx context.Context) error {
 	}
 	err = t.await(ctx, o.full)
 	t.mu.Lock()
-	delete(t.opening, t.peer.Addr())
+	delete(t.opening, t.opener())
 	close(o.done)
 	got := o.got
 	t.mu.Unlock()
@@ -191,14 +204,14 @@ func (t *test) openUDP(ctx context.Context) error {
 	return err
 }
 
-// takeTurn waits until no other test of the address waits for its streams, and takes that place.
+// takeTurn waits until no other test waits for streams that could be its own, and takes that place.
 func (t *test) takeTurn(ctx context.Context, want int) (*opening, error) {
-	for {
+	for who := t.opener(); ; {
 		t.mu.Lock()
-		other := t.opening[t.peer.Addr()]
+		other := t.opening[who]
 		if other == nil {
 			o := &opening{want: want, full: make(chan struct{}), done: make(chan struct{})}
-			t.opening[t.peer.Addr()] = o
+			t.opening[who] = o
 			t.mu.Unlock()
 			return o, nil
 		}

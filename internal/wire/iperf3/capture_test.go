@@ -190,7 +190,7 @@ func TestWhatCertainCapturesSay(t *testing.T) {
 	}
 	list = capture(t, "udp-upload-3.12")
 	up, down := side(list, "udp0", true), side(list, "udp0", false)
-	if !IsHello(up[:4]) || !IsWelcome(down[:4]) || Welcome(up[:4]) != [4]byte(down[:4]) {
+	if _, ok := ParseHello(up[:4]); !ok || !IsWelcome(down[:4]) || Welcome(up[:4]) != [4]byte(down[:4]) {
 		t.Errorf("UDP begins with %x, answered by %x", up[:4], down[:4])
 	}
 	if d, err := ParseDatagram(up[4:], false); err != nil || d.Seq != 1 || d.Sent <= 0 {

@@ -63,19 +63,35 @@ var (
 	oldReply = [4]byte{0xb1, 0x68, 0xde, 0x3a}
 )
 
-// Hello returns the datagram with which a client opens a stream.
-func Hello() [4]byte { return hello }
+// HelloSize is the length of a datagram that opens a stream and names its test.
+const HelloSize = len(hello) + CookieSize
+
+// Hello returns the datagram with which a client opens a stream of a test. Behind the protocol's word, of which alone a stock server reads, it has the test's
+// cookie: with Params.NamedStreams our own server tells by it which of a client's tests the stream is of.
+func Hello(c Cookie) (b [HelloSize]byte) {
+	copy(b[copy(b[:], hello[:]):], c[:])
+	return b
+}
 
 // Welcome returns the answer to a datagram that opens a stream: in the words of its version, which is never longer than the question.
 func Welcome(question []byte) [4]byte {
-	if isEither(question, oldHello) {
+	if len(question) >= len(oldHello) && isEither(question[:len(oldHello)], oldHello) {
 		return oldReply
 	}
 	return welcome
 }
 
-// IsHello reports whether b opens a stream.
-func IsHello(b []byte) bool { return isEither(b, hello) || isEither(b, oldHello) }
+// ParseHello reports whether b opens a stream, and returns the Key of the cookie that it has; without one, as stock clients send it, the zero Cookie.
+func ParseHello(b []byte) (Cookie, bool) {
+	var c Cookie
+	if len(b) == HelloSize {
+		c, b = Cookie(b[len(hello):]).Key(), b[:len(hello)]
+	}
+	if !isEither(b, hello) && !isEither(b, oldHello) {
+		return Cookie{}, false
+	}
+	return c, true
+}
 
 // IsWelcome reports whether b is the answer to that.
 func IsWelcome(b []byte) bool { return isEither(b, welcome) || isEither(b, oldReply) }

@@ -251,14 +251,19 @@ func BenchmarkTake(b *testing.B) {
 }
 
 func TestDatagramsThatOpenAStream(t *testing.T) {
-	for _, b := range [][]byte{[]byte("9876"), {0x15, 0xcd, 0x5b, 0x07}, {0x07, 0x5b, 0xcd, 0x15}} {
-		answer := Welcome(b)
-		if !IsHello(b) || !IsWelcome(answer[:]) || len(answer) > len(b) {
-			t.Errorf("%x is answered by %x", b, answer)
+	named := NewCookie()
+	ours := Hello(named)
+	for _, tt := range []struct {
+		b      []byte
+		cookie Cookie
+	}{{[]byte("9876"), Cookie{}}, {[]byte{0x15, 0xcd, 0x5b, 0x07}, Cookie{}}, {[]byte{0x07, 0x5b, 0xcd, 0x15}, Cookie{}}, {ours[:], named}} {
+		answer := Welcome(tt.b)
+		if got, ok := ParseHello(tt.b); !ok || got != tt.cookie || !IsWelcome(answer[:]) || len(answer) > len(tt.b) {
+			t.Errorf("%x has the cookie %q and is answered by %x", tt.b, got, answer)
 		}
 	}
-	for _, b := range [][]byte{nil, []byte("98765"), make([]byte, 4), make([]byte, 1200)} {
-		if IsHello(b) || IsWelcome(b) {
+	for _, b := range [][]byte{nil, []byte("98765"), make([]byte, 4), make([]byte, HelloSize), ours[:HelloSize-1], ours[len(hello):], make([]byte, 1200)} {
+		if _, ok := ParseHello(b); ok || IsWelcome(b) {
 			t.Errorf("%d bytes open a stream", len(b))
 		}
 	}

@@ -49,7 +49,9 @@ type Params struct {
 	ZeroCopy         bool
 	DontFragment     bool
 	AuthToken        string
-	ClientVersion    string // "3.12"
+	ClientVersion    string        // "3.12"
+	NamedStreams     bool          // each UDP stream is opened by a datagram with the test's cookie (Hello); stock servers pass this key over, and the next
+	Wait             time.Duration // the longest time from here to the streams, where a server would give up before; whole seconds
 }
 
 // maxCount bounds numbers whose range the server is to judge: within it no unit overflows.
@@ -65,7 +67,7 @@ func ParseParams(b []byte) (Params, error) {
 	p := Params{
 		Reverse: o.flag("reverse"), Bidirectional: o.flag("bidirectional"), NoDelay: o.flag("nodelay"),
 		ServerOutput: o.flag("get_server_output"), Counters64: o.flag("udp_counters_64bit"), Repeating: o.flag("repeating_payload"),
-		ZeroCopy: o.flag("zerocopy"), DontFragment: o.flag("dont_fragment"),
+		ZeroCopy: o.flag("zerocopy"), DontFragment: o.flag("dont_fragment"), NamedStreams: o.flag("named_streams"),
 	}
 	for i, key := range [...]string{"tcp", "udp", "sctp"} { // the last one counts, as in stock servers
 		if o.flag(key) {
@@ -85,6 +87,7 @@ func ParseParams(b []byte) (Params, error) {
 	p.TOS, p.FlowLabel = int(r.number("tos", maxCount)), int(r.number("flowlabel", maxCount))
 	p.Congestion, p.Title, p.ExtraData = r.text("congestion"), r.text("title"), r.text("extra_data")
 	p.AuthToken, p.ClientVersion = r.text("authtoken"), r.text("client_version")
+	p.Wait = time.Duration(r.number("streams_wait", maxCount)) * time.Second
 	return p, r.err
 }
 
@@ -148,6 +151,8 @@ func (p Params) AppendTo(b []byte) []byte {
 	w.one("dont_fragment", p.DontFragment)
 	w.text("authtoken", p.AuthToken)
 	w.text("client_version", p.ClientVersion)
+	w.flag("named_streams", p.NamedStreams)
+	w.positive("streams_wait", int64(p.Wait/time.Second))
 	return appendMessage(b, append(w.b, '}'))
 }
 
