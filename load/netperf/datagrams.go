@@ -97,8 +97,11 @@ func (c *Client) judge(ctx context.Context, out *DatagramResult) error {
 	if out.Received == 0 {
 		return c.explain(ctx, fmt.Errorf("%w: the server received none of %d datagrams", ErrNoData, out.Sent))
 	}
-	if out.Received > out.Sent {
-		warnings = append(warnings, fmt.Sprintf("the server counted %d datagrams, and %d were sent", out.Received, out.Sent))
+	if out.Received > out.Sent || out.Bytes > out.Sent*uint64(out.Size) {
+		got, bytes := out.Received, out.Bytes
+		out.Received, out.Bytes, out.HasReceived = 0, 0, false
+		return c.explain(ctx, fmt.Errorf("the server says that it received %d datagrams, %d bytes, of the %d datagrams of %d bytes that were sent; "+
+			"its figure is not used, and there is no other (a path that doubles datagrams does this too)", got, bytes, out.Sent, out.Size))
 	}
 	if out.Unsent > 0 {
 		warnings = append(warnings, fmt.Sprintf("this host's own queue refused %d datagrams", out.Unsent))

@@ -39,7 +39,6 @@ type running struct {
 	warnings []string
 	// drainedFor is how long an upload's end was waited for.
 	drainedFor time.Duration
-	full       bool   // it moved all the bytes that it was to move
 	backoff    string // how an upload's TCP stood at the end of its time, "" where it was not waiting to send again
 
 	server *outcome
@@ -120,7 +119,6 @@ func asPlanned(end pump.End) bool { return end == pump.TimeUp || end == pump.Ful
 
 // sayNotFull warns where a flow that was to end after its bytes ended after its time.
 func (r *running) sayNotFull(moved pump.Outcome) {
-	r.full = moved.End == pump.Full
 	if r.o.Bytes > 0 && moved.End == pump.TimeUp {
 		r.warn("its time was up after %d of its %d bytes", moved.Bytes, r.o.Bytes)
 	}
@@ -169,15 +167,22 @@ const busyCPU = 97
 
 // sayPace warns of a server that holds the payload to a rate of its own: what is measured is that.
 func (r *running) sayPace(p wire.Response) {
-	if p.PaceBurst == 0 || p.PaceMicros == 0 {
-		return
-	}
 	size := p.SendSize
 	if r.o.Direction == load.Upload {
 		size = p.RecvSize
 	}
+	if text := paceText(p, size); text != "" {
+		r.warn("%s", text)
+	}
+}
+
+// paceText says to what rate a server holds messages of a size, "" where it says nothing of one.
+func paceText(p wire.Response, size int32) string {
+	if p.PaceBurst == 0 || p.PaceMicros == 0 {
+		return ""
+	}
 	rate := float64(p.PaceBurst) * float64(size) * 8 / float64(p.PaceMicros)
-	r.warn("the server holds the payload of all its tests together to %.2f Mbit/s", rate)
+	return fmt.Sprintf("the server holds the payload of all its tests together to %.2f Mbit/s", rate)
 }
 
 // upload writes until its time is over, then waits until the server has had everything.
@@ -406,7 +411,7 @@ func (r *running) watch(ctx context.Context) {
 
 // checkDuration warns of a figure that is made of too little.
 func (r *running) checkDuration() {
-	if d, least := r.out.Duration(), max(shortest, 4*r.setup); d < least && !r.full {
+	if d, least := r.out.Duration(), max(shortest, 4*r.setup); d < least {
 		r.warn("data flowed for %v only, less than %v: too short for a rate",
 			d.Round(time.Microsecond), least.Round(time.Millisecond))
 	}

@@ -235,6 +235,9 @@ func (t *Transactions) settle(ctx context.Context, ended time.Time, results *out
 		out.RemoteDS, out.HasRemoteDS = uint8(d), true
 	}
 	var warnings []string
+	if text := paceText(t.response, t.response.SendSize); text != "" {
+		warnings = append(warnings, text+", and transactions wait for that too")
+	}
 	var refused *RefusedError
 	switch {
 	case ctx.Err() != nil:
@@ -410,6 +413,8 @@ func (t *Transactions) stream(ctx context.Context, until time.Time) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.Is(err, errSurplus):
+		return err
 	case err != nil && !pump.IsDeadline(err):
 		return fmt.Errorf("%w %v before its time: %w", ErrCutShort, until.Sub(h.Now()).Round(time.Millisecond), err)
 	}
@@ -421,29 +426,37 @@ func (t *Transactions) stream(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// exchange sends and receives until an error, or nil at the last transaction of Count.
+// errSurplus is why no response can be told from what else a server sends.
+var errSurplus = errors.New("the server sends more than the responses that it was asked for: its transactions cannot be counted")
+
+// exchange sends and receives until an error, or nil at the last transaction of Count. It asks for one byte more than is due, which must not come.
 func (t *Transactions) exchange(conn net.Conn) error {
 	h := t.client.Host
-	request, response := make([]byte, t.o.RequestSize), make([]byte, min(t.o.ResponseSize, 64<<10))
+	size := int64(t.o.ResponseSize)
+	due := int64(t.o.Burst+1) * size
+	request, response := make([]byte, t.o.RequestSize), make([]byte, min(due+1, 64<<10))
 	for range t.o.Burst + 1 {
 		t.sent(h.Now())
 		if _, err := conn.Write(request); err != nil {
 			return err
 		}
 	}
-	for {
-		for left := t.o.ResponseSize; left > 0; {
-			n, err := io.ReadFull(conn, response[:min(left, len(response))])
-			left -= n
-			if err != nil {
+	for got := int64(0); ; {
+		n, err := conn.Read(response[:min(due+1-got, int64(len(response)))])
+		if got += int64(n); got > due {
+			return errSurplus
+		}
+		at := h.Now()
+		for ; got >= size; got -= size {
+			if t.came(at) {
+				return nil
+			}
+			t.sent(h.Now())
+			if _, err := conn.Write(request); err != nil {
 				return err
 			}
 		}
-		if t.came(h.Now()) {
-			return nil
-		}
-		t.sent(h.Now())
-		if _, err := conn.Write(request); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -506,7 +519,9 @@ func (t *Transactions) connection(ctx context.Context, until time.Time, request,
 		}
 	}
 	at := t.client.Host.Now()
-	_, _ = conn.Read(response[:1]) // the server closes first
+	if n, _ := conn.Read(response[:1]); n > 0 { // the server closes first
+		return time.Time{}, errSurplus
+	}
 	return at, nil
 }
 

@@ -523,3 +523,58 @@ func TestAnInterruptEndsTransactionsWithinASecond(t *testing.T) {
 		t.Errorf("%v: %v after %v", UDPRR, err, time.Since(begin))
 	}
 }
+
+// unasked is a server that answers before it is asked.
+func unasked(size int) func(net.Listener, wire.Request) int {
+	return func(l net.Listener, r wire.Request) int {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return 0
+			}
+			_, _ = conn.Write(make([]byte, size))
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+		}
+	}
+}
+
+func TestBytesThatNobodyAskedForAreNoResponses(t *testing.T) {
+	for name, c := range map[string]struct {
+		o        TransactionOptions
+		captured string
+	}{
+		"on one connection":     {TransactionOptions{Kind: TCPRR}, "omni-tcp-rr.s2c"},
+		"long responses":        {TransactionOptions{Kind: TCPRR, ResponseSize: 200_000}, "omni-tcp-rr.s2c"},
+		"several at once":       {TransactionOptions{Kind: TCPRR, Burst: 4}, "omni-tcp-rr.s2c"},
+		"on a connection each":  {TransactionOptions{Kind: TCPCRR}, "omni-tcp-crr.s2c"},
+		"with a number of them": {TransactionOptions{Kind: TCPRR, Count: 1000}, "omni-tcp-rr.s2c"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := fast()
+			at := play(t, h, responder(t, c.captured, unasked(300_000)))
+			c.o.Length = 2 * time.Second
+			got, err := (&Client{Host: h, Addr: at}).NewTransactions(c.o).Run(t.Context())
+			if !errors.Is(err, errSurplus) || got.Transactions > 5 {
+				t.Errorf("%s: %d transactions, %v", name, got.Transactions, err)
+			}
+		})
+	}
+}
+
+func TestTheServersRateIsSaidBesideTransactions(t *testing.T) {
+	for _, c := range []struct {
+		p    wire.Response
+		want string
+	}{
+		{wire.Response{SendSize: 1}, ""},
+		{wire.Response{SendSize: 1400, PaceBurst: 10, PaceMicros: 11_200}, "10.00 Mbit/s, and transactions wait for that too"},
+	} {
+		x := (&Client{Host: fast()}).NewTransactions(TransactionOptions{Kind: TCPRR, Length: time.Second})
+		x.response, x.done = c.p, 1
+		got, err := x.settle(t.Context(), time.Time{}, &outcome{}, nil)
+		if err != nil || (c.want == "") != (got.Warning == "") || !strings.Contains(got.Warning, c.want) {
+			t.Errorf("%+v: warned of %q, %v; want %q", c.p, got.Warning, err, c.want)
+		}
+	}
+}
