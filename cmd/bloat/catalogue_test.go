@@ -15,10 +15,11 @@ import (
 	"bufferbloat/report"
 )
 
-// labArgs are what a plan needs to run through the lab for a short time, where that is more than a length.
+// labArgs are what a plan needs to run through the lab for a short time, where that is more than a length. Bursts are three, one after the other.
 var labArgs = map[string][]string{
-	"rrul2013": {"--set", "boost=1s"},
-	"bursts":   {"--set", "burst_length=1s", "--set", "burst_rate=2mbit", "--set", "burst_ports=3"}, "bursts_11e": {"--set", "burst_length=1s", "--set", "burst_rate=2mbit"},
+	"rrul2013":               {"--set", "boost=1s"},
+	"bursts":                 {"--length", "6", "--set", "burst_length=1s", "--set", "burst_rate=2mbit", "--set", "burst_ports=3"},
+	"bursts_11e":             {"--length", "6", "--set", "burst_length=1s", "--set", "burst_rate=2mbit"},
 	"cisco_5tcpup_2udpflood": {"--up", "20mbit"},
 	"udp_flood":              {"--set", "udp_bandwidth=2mbit"},
 	"udp_flood_var_up":       {"--set", "udp_bandwidths=2mbit"}, "udp_flood_var_up_stagger": {"--set", "udp_bandwidths=2mbit"},
@@ -56,20 +57,66 @@ func TestEveryPlanOfTheCatalogueRunsThroughTheLab(t *testing.T) {
 			if status := a.run(t.Context(), args); status != 0 {
 				t.Errorf("status %d, want 0\n%s%s", status, stdout.String(), stderr.String())
 			}
-			in, err := os.Open(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer in.Close()
-			rec, err := bufferbloat.ReadRecording(in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rec := readFile(t, file)
 			checkSeries(t, rec)
 			checkRecording(t, rec)
 			checkResult(t, rec)
 		})
 	}
+}
+
+// TestDatagramFlowsThatBeginAtDifferentTimesAllRun runs what udp_flood_var_up_stagger is with several servers, all of them the lab's.
+func TestDatagramFlowsThatBeginAtDifferentTimesAllRun(t *testing.T) {
+	dir := t.TempDir()
+	plan, file := filepath.Join(dir, "stagger.yaml"), filepath.Join(dir, "run.bloat.json.gz")
+	text := `schema: bloat/planfile/1
+name: stagger
+servers: [{name: "2"}, {name: "3"}]
+phases:
+  - {name: lead, kind: idle, length: 1s}
+  - name: load
+    kind: load
+    length: 200s
+    flows:
+      - {name: first, direction: upload, protocol: iperf3-udp, rate: 100kbit}
+      - {name: second, direction: upload, protocol: iperf3-udp, rate: 100kbit, server: "2", start: 3s}
+      - {name: down, direction: download, protocol: iperf3-udp, rate: 100kbit, start: 40s, length: 5s}
+      - {name: late, direction: upload, protocol: iperf3-udp, rate: 100kbit, server: "3", start: 190s}
+      - {name: late tcp, direction: upload, protocol: iperf3, rate: 100kbit, start: 192s}
+probes:
+  - {name: ICMP, kind: icmp, interval: 1s, primary: true}
+`
+	if err := os.WriteFile(plan, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	a := &app{stdout: &stdout, stderr: &stderr, version: "test", now: func() time.Time { return time.Unix(1e9, 0) }}
+	if status := a.run(t.Context(), []string{"bloat", "run", plan, "--lab", "--virtual", "-o", file}); status != 0 {
+		t.Errorf("status %d, want 0\n%s%s", status, stdout.String(), stderr.String())
+	}
+	rec := readFile(t, file)
+	checkSeries(t, rec)
+	checkRecording(t, rec)
+	for _, f := range rec.Flows {
+		if got := bitrate.Of(f.Result.Bytes, f.Result.Last-f.Result.First).Mbps(); got < 0.095 || got > 0.11 {
+			t.Errorf("%s had %.3f Mbit/s of 0.1", f.Name, got)
+		}
+	}
+}
+
+// readFile reads a recording.
+func readFile(t *testing.T, name string) *bufferbloat.Recording {
+	t.Helper()
+	in, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	rec, err := bufferbloat.ReadRecording(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
 }
 
 // checkSeries asks for each series that the plan names, with data in it, and for no other.

@@ -2,6 +2,7 @@ package iperf3
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"bufferbloat/internal/bitrate"
 	"bufferbloat/internal/dscp"
 	"bufferbloat/internal/host"
+	wire "bufferbloat/internal/wire/iperf3"
 	"bufferbloat/load"
 	"bufferbloat/servers/iperf3"
 	"bufferbloat/servers/lab"
@@ -213,6 +215,47 @@ func TestManyTestsAtOnceMoveDataInBothDirections(t *testing.T) {
 		}
 		group.Wait()
 	})
+}
+
+// TestTestsThatWereAgreedOnAtOnceRunAtTheirOwnTimes has them run in another order than they were agreed on, one beyond a stock server's patience.
+func TestTestsThatWereAgreedOnAtOnceRunAtTheirOwnTimes(t *testing.T) {
+	within(t, lab.Config{}, iperf3.Options{}, func(ctx context.Context, c *Client) {
+		var tests []*Test
+		for i, o := range []TestOptions{{UDP: true, Uploads: 1}, {UDP: true, Uploads: 2, Downloads: 2}, {UDP: true, Downloads: 1}, {Uploads: 1}} {
+			o.Length, o.Rate, o.Wait = time.Second, bitrate.Mbit*bitrate.Bitrate(i+1)/4, 1000*time.Second
+			test := c.NewTest(o)
+			if err := test.Open(ctx); err != nil {
+				t.Fatalf("%+v: %v", o, err)
+			}
+			tests = append(tests, test)
+		}
+		began := c.Host.Now()
+		for i, at := range []time.Duration{0, 2 * time.Second, 500 * time.Second, 600 * time.Second} {
+			test := tests[(i+1)%len(tests)]
+			_ = c.Host.SleepUntil(ctx, began.Add(at))
+			for j, r := range runAll(t, ctx, test) {
+				if want := float64(test.o.Rate) / 8; float64(r.Bytes) < 0.8*want || float64(r.Bytes) > 1.1*want {
+					t.Errorf("%+v: flow %d has %d bytes, want %.0f", test.o, j, r.Bytes, want)
+				}
+			}
+		}
+	})
+}
+
+func TestAServerThatWaitedForStreamsNoLongerIsNamed(t *testing.T) {
+	for _, o := range []TestOptions{{UDP: true, Uploads: 1}, {Downloads: 1}} {
+		o.Length, o.Rate = time.Second, bitrate.Mbit
+		within(t, lab.Config{}, iperf3.Options{}, func(ctx context.Context, c *Client) {
+			test := c.NewTest(o)
+			if err := test.Open(ctx); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Host.SleepUntil(ctx, c.Host.Now().Add(150*time.Second))
+			if _, errs := runFlows(ctx, test); !errors.Is(errs[0], wire.StreamNotTaken) {
+				t.Errorf("%+v: %v", o, errs[0])
+			}
+		})
+	}
 }
 
 func TestMarksAreSetAtBothEnds(t *testing.T) {
