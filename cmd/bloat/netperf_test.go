@@ -153,3 +153,28 @@ func TestIdleConnectionsLeaveDescriptorsToOthers(t *testing.T) {
 		}
 	}
 }
+
+func TestSizesTakeNetperfsSuffixes(t *testing.T) {
+	f, err := parseNetperf(strings.Fields("-- -s 16K,1k -S 1M -m 64k,2K -M 3K,4k"))
+	got := []int{f.sendBuf, f.recvBuf, f.remoteSendBuf, f.remoteRecvBuf, f.localSend, f.remoteSend, f.remoteRecv, f.localRecv}
+	if want := []int{16 << 10, 1000, 1 << 20, 1 << 20, 64_000, 2 << 10, 3 << 10, 4000}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v; %v", got, want, err)
+	}
+	f, err = parseNetperf(strings.Fields("-t TCP_RR -- -r 64K,1M"))
+	if err != nil || f.requestSize != 64<<10 || f.responseSize != 1<<20 {
+		t.Errorf("requests of %d and responses of %d bytes, %v", f.requestSize, f.responseSize, err)
+	}
+	for _, line := range []string{"-t TCP_RR -- -r 2M", "-- -s 2G", "-- -m 3G", "-- -s K", "-- -s 1KK", "-- -s -1K", "-t TCP_RR -- -r 0K", "-- -s 1T"} {
+		if f, err := parseNetperf(strings.Fields(line)); err == nil {
+			t.Errorf("%q: no error, but %+v", line, f)
+		}
+	}
+}
+
+func TestASmallRateIsNotPrintedAsNone(t *testing.T) {
+	for v, want := range map[float64]string{0: "0.00", 0.00016: "0.000160", 0.0999: "0.0999", 0.1: "0.10", 9.994: "9.99", 6844.39: "6844.39"} {
+		if got := decimalText(v); got != want {
+			t.Errorf("%v: got %s, want %s", v, got, want)
+		}
+	}
+}

@@ -236,9 +236,9 @@ func (f *netperfFlags) setSpecial(letter byte, value string) (err error) {
 	case 'L':
 		f.dataSource, f.dataFamily, err = hostAndFamily(value, f.dataFamily)
 	case 'M':
-		f.remoteRecv, err = number(first, 0, math.MaxInt32)
+		f.remoteRecv, err = size(first, 0, math.MaxInt32)
 		if both && err == nil {
-			f.localRecv, err = number(second, 0, math.MaxInt32)
+			f.localRecv, err = size(second, 0, math.MaxInt32)
 		}
 	case 'P':
 		if first != "" && first != "0" && both {
@@ -256,27 +256,27 @@ func (f *netperfFlags) setSpecial(letter byte, value string) (err error) {
 	case 'e':
 		f.timeout, err = wholeSecondsText(value)
 	case 'S':
-		f.remoteSendBuf, err = number(first, 0, 1<<30)
+		f.remoteSendBuf, err = size(first, 0, 1<<30)
 		if err == nil {
-			f.remoteRecvBuf, err = number(second, 0, 1<<30)
+			f.remoteRecvBuf, err = size(second, 0, 1<<30)
 		}
 	case 'k', 'o', 'O':
 		f.csv, f.columns = letter == 'o', letter == 'O'
 		return f.selectKeys(value)
 	case 'm':
-		f.localSend, err = number(first, 0, math.MaxInt32)
+		f.localSend, err = size(first, 0, math.MaxInt32)
 		if both && err == nil {
-			f.remoteSend, err = number(second, 0, math.MaxInt32)
+			f.remoteSend, err = size(second, 0, math.MaxInt32)
 		}
 	case 'r':
-		f.requestSize, err = number(first, 1, 1<<20)
+		f.requestSize, err = size(first, 1, 1<<20)
 		if err == nil {
-			f.responseSize, err = number(second, 1, 1<<20)
+			f.responseSize, err = size(second, 1, 1<<20)
 		}
 	case 's':
-		f.sendBuf, err = number(first, 0, 1<<30)
+		f.sendBuf, err = size(first, 0, 1<<30)
 		if err == nil {
-			f.recvBuf, err = number(second, 0, 1<<30)
+			f.recvBuf, err = size(second, 0, 1<<30)
 		}
 	default:
 		return refused(testRefused, letter)
@@ -350,6 +350,26 @@ func number(text string, least, most int) (int, error) {
 	return n, nil
 }
 
+// size reads a number of bytes, with netperf's suffixes.
+func size(text string, least, most int) (int, error) {
+	text, scale := scaled(text)
+	n, err := number(text, min(least, 0), most)
+	if int64(n)*scale > int64(most) || n < least || err != nil {
+		return 0, fmt.Errorf("want bytes from %d to %d, as in 16K", least, most)
+	}
+	return n * int(scale), nil
+}
+
+// scaled cuts one of netperf's suffixes off a number: K, M and G are powers of 1024, k, m and g of 1000.
+func scaled(text string) (string, int64) {
+	if n := len(text); n > 1 {
+		if s, ok := map[byte]int64{'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30, 'k': 1e3, 'm': 1e6, 'g': 1e9}[text[n-1]]; ok {
+			return text[:n-1], s
+		}
+	}
+	return text, 1
+}
+
 func parsePort(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
@@ -400,12 +420,7 @@ func interimTime(value string) (time.Duration, error) {
 // lengthOrUnits reads a time in whole seconds, or with a minus sign a number of bytes or transactions, both with netperf's suffixes. Both are 0
 // for a test without an end.
 func lengthOrUnits(text string) (time.Duration, uint64, error) {
-	scale := int64(1)
-	if n := len(text); n > 0 {
-		if s, ok := map[byte]int64{'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30, 'k': 1e3, 'm': 1e6, 'g': 1e9}[text[n-1]]; ok {
-			text, scale = text[:n-1], s
-		}
-	}
+	text, scale := scaled(text)
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
 	case err != nil || n > math.MaxInt32/scale || n < -math.MaxInt32/scale:

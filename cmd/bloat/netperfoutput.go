@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -162,7 +164,7 @@ func (n *netperfRun) text(m *netperfFigures) string {
 		if !n.header {
 			brand = n.brand
 		}
-		return fmt.Sprintf("%7.2f %s\n", m.throughput, brand)
+		return fmt.Sprintf("%7s %s\n", decimalText(m.throughput), brand)
 	}
 	return n.table(m)
 }
@@ -216,16 +218,16 @@ func (n *netperfRun) table(m *netperfFigures) string {
 		if n.header {
 			b.WriteString("Send   Receive Request  Response Time     Rate\nbuffer buffer  bytes    bytes    seconds  " + n.unitsName() + "/s\n\n")
 		}
-		fmt.Fprintf(&b, "%-6d %-7d %-8d %-8d %-8.2f %-8.2f %s\n", local.SendBuffer, local.ReceiveBuffer, max(1, n.requestSize), max(1, n.responseSize),
-			m.elapsed.Seconds(), m.throughput, n.trailer())
+		fmt.Fprintf(&b, "%-6d %-7d %-8d %-8d %-8.2f %-8s %s\n", local.SendBuffer, local.ReceiveBuffer, max(1, n.requestSize), max(1, n.responseSize),
+			m.elapsed.Seconds(), decimalText(m.throughput), n.trailer())
 		fmt.Fprintf(&b, "%-6d %-7d\n", remoteSend, remoteRecv)
 	case n.test == "UDP_STREAM":
 		if n.header {
 			b.WriteString("Socket  Message  Time     Datagrams        Throughput\nbuffer  bytes    seconds  passed  refused  " + n.unitsName() + "/s\n\n")
 		}
-		fmt.Fprintf(&b, "%-7d %-8d %-8.2f %-7d %-8d %.2f %s\n", -1, m.sendSize, m.elapsed.Seconds(), m.sent/uint64(max(1, m.sendSize)), m.unsent, m.sending,
+		fmt.Fprintf(&b, "%-7d %-8d %-8.2f %-7d %-8d %s %s\n", -1, m.sendSize, m.elapsed.Seconds(), m.sent/uint64(max(1, m.sendSize)), m.unsent, decimalText(m.sending),
 			n.trailer())
-		fmt.Fprintf(&b, "%-7d %-8s %-8.2f %-7d %-8s %.2f\n\n", m.results.RecvBuffer, "", m.elapsed.Seconds(), m.results.RxCalls, "", m.throughput)
+		fmt.Fprintf(&b, "%-7d %-8s %-8.2f %-7d %-8s %s\n\n", m.results.RecvBuffer, "", m.elapsed.Seconds(), m.results.RxCalls, "", decimalText(m.throughput))
 	default:
 		recv, send, size := int(remoteRecv), local.SendBuffer, m.sendSize
 		if n.test == "TCP_MAERTS" {
@@ -234,12 +236,21 @@ func (n *netperfRun) table(m *netperfFigures) string {
 		if n.header {
 			b.WriteString("Receive Send    Message  Time     Throughput\nbuffer  buffer  bytes    seconds  " + n.unitsName() + "/s\n\n")
 		}
-		fmt.Fprintf(&b, "%-7d %-7d %-8d %-8.2f %.2f %s\n", recv, send, size, m.elapsed.Seconds(), m.throughput, n.trailer())
+		fmt.Fprintf(&b, "%-7d %-7d %-8d %-8.2f %s %s\n", recv, send, size, m.elapsed.Seconds(), decimalText(m.throughput), n.trailer())
 	}
 	if n.verbosity > 1 {
 		n.more(&b, m)
 	}
 	return b.String()
+}
+
+// decimalText prints a rate: with two decimals, or with as many as show a small one that is not 0.
+func decimalText(v float64) string {
+	decimals := 2
+	if v > 0 && v < 0.1 {
+		decimals = min(2-int(math.Floor(math.Log10(v))), 15)
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
 // trailer ends a line of figures without headers.
@@ -289,22 +300,22 @@ func (n *netperfRun) value(m *netperfFigures, key string) string {
 	}
 	switch key {
 	case "THROUGHPUT":
-		return fmt.Sprintf("%.2f", m.throughput)
+		return decimalText(m.throughput)
 	case "THROUGHPUT_UNITS":
 		return n.unitsName() + "/s"
 	case "LOCAL_SEND_THROUGHPUT":
 		if m.protocol == "UDP" && m.rtts == nil {
-			return fmt.Sprintf("%.2f", m.sending)
+			return decimalText(m.sending)
 		}
 		return "-1.00"
 	case "REMOTE_RECV_THROUGHPUT":
 		if m.direction == "Send" {
-			return fmt.Sprintf("%.2f", m.throughput)
+			return decimalText(m.throughput)
 		}
 		return "-1.00"
 	case "LOCAL_RECV_THROUGHPUT":
 		if m.direction == "Receive" {
-			return fmt.Sprintf("%.2f", m.throughput)
+			return decimalText(m.throughput)
 		}
 		return "-1.00"
 	case "SOCKET_TYPE":
@@ -489,7 +500,7 @@ func (n *netperfRun) latency(m *netperfFigures, key string) (string, bool) {
 		if m.rtts == nil {
 			return "-1.00", true
 		}
-		return fmt.Sprintf("%.2f", m.rate), true
+		return decimalText(m.rate), true
 	default:
 		return "", false
 	}
