@@ -149,7 +149,8 @@ func (k *control) greet(ctx context.Context) error {
 	switch {
 	case err == nil:
 	case pump.IsDeadline(err):
-		return fmt.Errorf("%w within %v, though it accepted the connection; is this the port of an iperf3 server?", ErrSilent, answerTimeout)
+		return fmt.Errorf("%w within %v, though it accepted the connection; "+
+			"it may hold another test, of which a stock server runs one at a time; or is this not the port of an iperf3 server?", ErrSilent, answerTimeout)
 	case werr != nil, errors.Is(err, io.EOF), isReset(err):
 		return fmt.Errorf("%w, or it refuses this host: it closed the connection at once; try again later, or another port", ErrBusy)
 	default:
