@@ -26,7 +26,7 @@ type netperfLimits struct {
 func (l *netperfLimits) register(flags *pflag.FlagSet) {
 	flags.IntVar(&l.perAddress, "max-tests-per-address", 0, "netperf tests of one address at the same time, and as many of iperf3 (default: as many as in all)")
 	flags.IntVar(&l.perHour, "max-tests-per-hour", 0, "netperf tests that one address may begin in an hour, and as many of iperf3 (default: any number)")
-	flags.Var(&l.traffic, "max-traffic-per-hour", "bytes that one address may move in netperf tests in an hour, and as many in those of iperf3, as in 20G (default: any number)")
+	flags.Var(&l.traffic, "max-traffic-per-hour", "bytes that one address may move in netperf tests in an hour, and as many in those of iperf3, as in 20G; a test ends there (default: any number)")
 	flags.Var(&l.rate, "max-rate", "netperf payload of all tests together, each way (default: what the link carries)")
 }
 

@@ -28,7 +28,7 @@ type iperf3Flags struct {
 func (f *iperf3Flags) register(flags *pflag.FlagSet) {
 	flags.Uint16Var(&f.port, "iperf3-port", wire.Port, "iperf3 port, TCP and UDP; 0 serves no iperf3")
 	flags.Var(&f.rate, "iperf3-max-rate", "most that the streams of an iperf3 test may ask for together; clients must then name a rate")
-	flags.Var(&f.udpRate, "iperf3-max-udp-rate", "most that the streams of an iperf3 test of datagrams may have together, named or not (default: 1Gbit)")
+	flags.Var(&f.udpRate, "iperf3-max-udp-rate", "most that the streams of an iperf3 test of datagrams may have together; then who sends must name a rate (default: 1Gbit)")
 	flags.IntVar(&f.streams, "iperf3-max-streams", 128, "streams of an iperf3 test in each direction")
 	flags.StringVar(&f.users, "iperf3-users", "", "file of the iperf3 users that are let in: lines NAME,SHA256 as iperf3 has them")
 	flags.StringVar(&f.key, "iperf3-private-key", "", "file of the RSA private key for their logins, in PEM")

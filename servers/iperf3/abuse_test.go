@@ -343,7 +343,7 @@ func TestTooManyTestsAreBusyAndDisturbNobody(t *testing.T) {
 }
 
 func TestAnHoursQuotaIsKept(t *testing.T) {
-	for _, o := range []Options{{MaxTestsPerHour: 3}, {MaxBytesPerHour: 2500}} {
+	for _, o := range []Options{{MaxTestsPerHour: 3}, {MaxBytesPerHour: 3000}} {
 		synctest.Test(t, func(t *testing.T) {
 			inMemory(t, o, func(h *memnet.Net, v *service) {
 				for range 3 {

@@ -33,12 +33,14 @@ type Options struct {
 	MaxTestsPerAddress int             // of one IPv4 address or IPv6 /64; 0 means 32
 	MaxIdle            int             // connections that are no part of a test yet; 0 means 256
 	MaxTestsPerHour    int             // that one address may begin; 0 is no limit
-	MaxBytesPerHour    uint64          // of payload, both ways, after which an address may begin no more tests; 0 is no limit
+	MaxBytesPerHour    uint64          // of payload, both ways, that one address may move; its test ends there. 0 is no limit
 	MaxStreams         int             // of a test in each direction; 0 means 128, which is also the most
 	MaxLength          time.Duration   // of a test, with what it omits; 0 means 1 h
 	MaxRate            bitrate.Bitrate // of a test's streams together; then clients must name a rate. 0 is no limit
-	MaxUDPRate         bitrate.Bitrate // of a UDP test's streams together, whether or not the client names one; 0 means 1 Gbit/s
-	Login              *Login          // nil lets everyone in
+	// MaxUDPRate is of a UDP test's streams together. Then a client that sends must name a rate, and one that receives gets this one where it
+	// names none. 0 means 1 Gbit/s, and that who sends need not name one.
+	MaxUDPRate bitrate.Bitrate
+	Login      *Login // nil lets everyone in
 	// CPU returns the CPU time that this program has used, which the protocol tells clients. nil tells them 0.
 	CPU func() (user, system time.Duration, err error)
 	// Log takes one line per test begun and ended, and per refusal, at most some ten a second. It is called from one goroutine at
@@ -120,6 +122,7 @@ func open(ctx context.Context, h host.Host, a netip.AddrPort) (net.Listener, hos
 // service is one Serve call.
 type service struct {
 	o        Options
+	udpNamed bool // whoever sends datagrams must name a rate
 	host     host.Host
 	log      *bounds.Log
 	clients  *bounds.Accounts
@@ -156,6 +159,7 @@ func newService(o Options, h host.Host) (*service, error) {
 	if o.MaxLength == 0 {
 		o.MaxLength = time.Hour
 	}
+	named := o.MaxUDPRate > 0 || o.MaxRate > 0
 	if o.MaxUDPRate == 0 {
 		o.MaxUDPRate = bitrate.Gbit
 	}
@@ -170,7 +174,7 @@ func newService(o Options, h host.Host) (*service, error) {
 	case o.Login != nil && (o.Login.Key == nil || len(o.Login.Users) == 0):
 		return nil, errors.New("iperf3 server: a login wants a private key and at least one user")
 	}
-	return &service{o: o, host: h, log: bounds.NewLog(h, o.Log), clients: bounds.NewAccounts(h, bounds.Limits{Tests: o.MaxTests, TestsPerAddress: o.MaxTestsPerAddress,
+	return &service{o: o, udpNamed: named, host: h, log: bounds.NewLog(h, o.Log), clients: bounds.NewAccounts(h, bounds.Limits{Tests: o.MaxTests, TestsPerAddress: o.MaxTestsPerAddress,
 		TestsPerHour: o.MaxTestsPerHour, BytesPerHour: o.MaxBytesPerHour}),
 		waiting: map[wire.Cookie]*streams{}, opening: map[opener]*opening{}}, nil
 }

@@ -192,7 +192,7 @@ func (s *session) checkRate(streams int) *refusal {
 	switch {
 	case limit > 0 && all > limit:
 		return refuse(wire.RateLimit, "%v in all, where at most %v is allowed", all, limit)
-	case s.o.MaxRate > 0 && asked == 0:
+	case asked == 0 && (s.o.MaxRate > 0 || udp && s.udpNamed && !p.Reverse):
 		return refuse(wire.RateLimit, "no rate is named, and this server allows at most %v (-b)", limit)
 	}
 	s.rate = p.Rate

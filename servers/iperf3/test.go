@@ -20,6 +20,7 @@ import (
 var (
 	errStalled = errors.New("no data came or went for too long")
 	errNoStart = errors.New("not all streams came")
+	errQuota   = errors.New("this server's limit in an hour is reached")
 )
 
 // test is a test under way.
@@ -155,6 +156,9 @@ func (t *test) run(alive context.Context, giveUp context.CancelCauseFunc) *refus
 	if t.p.Protocol == wire.UDP && t.receive > 0 {
 		helpers.Go(func() { t.watchIdle(sending, giveUp) })
 	}
+	if left := t.clients.Allowance(t.peer.Addr()); left > 0 {
+		helpers.Go(func() { t.watchQuota(sending, left, giveUp) })
+	}
 	if t.p.Omit > 0 {
 		helpers.Go(func() {
 			if t.host.SleepUntil(sending, t.began.Add(t.p.Omit)) == nil {
@@ -240,6 +244,8 @@ func (t *test) broken(alive context.Context) *refusal {
 		return refuse(wire.PastItsTime, "%v past its time", lengthGrace)
 	case errors.Is(cause, errStalled):
 		return refuse(wire.NoData, "%v (%v)", cause, idleTimeout)
+	case errors.Is(cause, errQuota):
+		return refuse(wire.RateLimit, "%v: %d bytes of an address", cause, t.o.MaxBytesPerHour)
 	case errors.Is(cause, errClientEnded):
 		return refuse(wire.ClientEnded, "%v", cause)
 	default:
@@ -296,6 +302,17 @@ func (v *service) senderClock() (clock host.Clock, release func()) {
 		clock = struct{ host.Clock }{v.host}
 	}
 	return clock, release
+}
+
+// watchQuota gives a test up where it has moved all that its address may still move, with what moves in the time between two looks.
+func (t *test) watchQuota(ctx context.Context, left uint64, giveUp context.CancelCauseFunc) {
+	const every = 20 * time.Millisecond
+	for t.host.SleepUntil(ctx, t.host.Now().Add(every)) == nil {
+		if t.payload() > left {
+			giveUp(errQuota)
+			return
+		}
+	}
 }
 
 // omit notes what was done until now as not to be counted.

@@ -33,7 +33,7 @@ var codeTexts = map[ErrorCode]string{
 	BadBlockSize: "the block size is out of range", BadUDPBlockSize: "the datagram size is out of range",
 	BadWindow: "the socket buffers asked for are too large", BadMSS: "the MSS is out of range", BadOmit: "the omitted time is out of range",
 	BadBurst: "the burst is out of range", BadTOS: "the DS byte is out of range",
-	RateLimit:     "the rate is above the server's limit, or the server wants one to be named",
+	RateLimit:     "the rate is above the server's limit, the server wants one to be named, or this address has moved as much as it may in an hour",
 	DurationLimit: "the test is longer than the server allows",
 	106:           "it received no cookie", 107: "it could not write to the control connection", 108: "it could not read from the control connection",
 	109: "the control connection was closed", 110: "it does not know the message", 112: "it received no state",
