@@ -105,6 +105,7 @@ func TestResults(t *testing.T) {
 		t.Error("a stream that is not there is found")
 	}
 	for _, text := range []string{
+		`{"cpu_util_total":1e300,"streams":[` + stream + `]}`, `{"cpu_util_user":-1e9,"streams":[` + stream + `]}`,
 		`{}`, `{"streams":{}}`, `{"streams":[{}]}`, `{"streams":[{"id":1}]}`, `{"streams":[` + stream + "," + stream + `]}`, `{"streams":[{"id":1,"bytes":-4}]}`,
 		`{"streams":[{"id":1,"bytes":4,"end_time":-1}]}`, `{"streams":[{"id":1,"bytes":4,"jitter":nan}]}`, `{"streams":[[1]]}`, `{"streams":1}`,
 		`{"streams":[` + strings.Repeat("1,", maxStreams) + `1]}`, `{"streams":[],"streams":[]}`,

@@ -44,6 +44,9 @@ type StreamResult struct {
 	Start, End                    time.Duration // since the test's start, or since the end of the omitted time
 }
 
+// maxPercent bounds the CPU time of a program: ten thousand CPUs.
+const maxPercent = 1e6
+
 // maxStreams bounds the streams of one message: twice what any version lets a client ask for, in both directions.
 const maxStreams = 512
 
@@ -57,6 +60,9 @@ func ParseResults(b []byte) (Results, error) {
 	r := reading{o: o}
 	percent := func(key string) float64 {
 		f, err := o.number(key)
+		if err == nil && !(math.Abs(f) <= maxPercent) {
+			err = &FormatError{o.what, 0, fmt.Sprintf("%q is %g %%", key, f)}
+		}
 		return kept(&r, f/100, err)
 	}
 	out.CPUTotal, out.CPUUser, out.CPUSystem = percent("cpu_util_total"), percent("cpu_util_user"), percent("cpu_util_system")
