@@ -162,9 +162,9 @@ func (f *opening) err(wait time.Duration) error {
 	case f.last != nil:
 		return fmt.Errorf("%w in %v; the last error was: %w", ErrNoAnswer, wait, f.last)
 	case f.corrupt > 0:
-		return fmt.Errorf("%w in %v, but %d datagrams that failed a check; is the HMAC key the server's?", ErrNoAnswer, wait, f.corrupt)
+		return fmt.Errorf("%w in %v, but %d datagrams that failed a check; does the server want an HMAC key, which bloat's probes do not have?", ErrNoAnswer, wait, f.corrupt)
 	}
-	return fmt.Errorf("%w in %v; is an irtt server running there, does a firewall drop UDP, does the server want an HMAC key?", ErrNoAnswer, wait)
+	return fmt.Errorf("%w in %v; is an irtt server running there, does a firewall drop UDP, does the server want an HMAC key, which these probes do not have?", ErrNoAnswer, wait)
 }
 
 // awaitOpen returns the first valid open reply, os.ErrDeadlineExceeded at until, the cause of ctx when it is done, or an error that makes
