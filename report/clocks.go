@@ -21,7 +21,8 @@ type Clocks struct {
 	// clock was stepped.
 	Drift       *float64 `json:"drift_ppm"`
 	DriftWithin *float64 `json:"drift_within_ppm"`
-	Stepped     bool     `json:"stepped,omitempty"` // a clock was set meanwhile: delays before and after it do not compare
+	// Stepped says that a clock was set meanwhile, by more than a round trip can explain: delays before and after it do not compare.
+	Stepped bool `json:"stepped,omitempty"`
 	// Agree says that the clocks may be one: Offset is no more than Within. Otherwise the one-way delays cannot both be true.
 	Agree bool `json:"agree"`
 }
@@ -31,7 +32,7 @@ const (
 	leastWindows   = 4  // for a drift
 	leastSpan      = 2 * time.Second
 	maxSlew        = 500e-6
-	clockStep      = time.Millisecond // no less is told from the path
+	clockStep      = time.Millisecond // no less is told from the path, whatever its round trip
 	clockAsymmetry = time.Millisecond // of a sample: half of what its round trip took beyond the least one
 )
 
@@ -53,7 +54,8 @@ func newClocks(s *bufferbloat.ProbeSeries) *Clocks {
 	c := &Clocks{Series: s.Name}
 	for i := 1; i < len(picks); i++ {
 		a, b := picks[i-1], picks[i]
-		slack := a.within + b.within + time.Duration(maxSlew*float64(b.at-a.at)) + clockStep
+		// The whole round trip of each may have gone one way: how a path with jitter splits its least one is not known.
+		slack := least + a.within + b.within + time.Duration(maxSlew*float64(b.at-a.at)) + clockStep
 		c.Stepped = c.Stepped || (b.offset-a.offset).Abs() > slack
 	}
 	middle := (picks[0].at + picks[len(picks)-1].at) / 2
@@ -126,21 +128,30 @@ func stampError(s host.Stamp) time.Duration {
 }
 
 // drift returns how much faster the other clock runs, by the two samples that tell it best, and how far that may be off, as ratios; or false where the
-// samples are too few, or span too little.
+// samples are too few, or span too little. A sample off the line by more than it says of itself tells that they all may be, by jitter or a small step.
 func drift(p []clockSample) (slope, within float64, ok bool) {
 	if len(p) < leastWindows || p[len(p)-1].at-p[0].at < leastSpan {
 		return 0, 0, false
 	}
 	within = math.Inf(1)
+	var from, to clockSample
 	for i, a := range p {
 		for _, b := range p[i+1:] {
 			dt := float64(b.at - a.at)
 			if w := float64(a.within+b.within) / dt; dt > 0 && w < within {
-				slope, within = float64(b.offset-a.offset)/dt, w
+				slope, within, from, to = float64(b.offset-a.offset)/dt, w, a, b
 			}
 		}
 	}
-	return slope, within, !math.IsInf(within, 1)
+	if math.IsInf(within, 1) {
+		return 0, 0, false
+	}
+	off := 0.0
+	for _, x := range p {
+		line := from.offset + time.Duration(slope*float64(x.at-from.at))
+		off = max(off, float64((x.offset-line).Abs()-x.within))
+	}
+	return slope, within + 2*off/float64(to.at-from.at), true
 }
 
 // clocks returns what each series with one-way delays says.

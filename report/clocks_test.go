@@ -131,3 +131,29 @@ func TestNoOneWayDelaysNoClocks(t *testing.T) {
 		t.Errorf("%+v of one, want an offset without a drift", c)
 	}
 }
+
+// Each packet of a path with jitter takes what it will each way, so that the splits of two equal round trips differ by up to one of them.
+func TestJitterIsNoStepAndNoDriftOfAClock(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		s := clockSeries(0, 0, 0)
+		for i := range s.Samples {
+			x := &s.Samples[i]
+			x.Up = 5*time.Millisecond + time.Duration(random.Int64N(int64(20*time.Millisecond)))
+			x.Down = 5*time.Millisecond + time.Duration(random.Int64N(int64(20*time.Millisecond)))
+			x.RTT = x.Up + x.Down
+		}
+		c := newClocks(s)
+		if c == nil || c.Stepped || !c.Agree || c.Drift != nil && math.Abs(*c.Drift) > max(maxDriftSilent, *c.DriftWithin) {
+			t.Errorf("seed %d: got %+v with a drift of %v within %v, want clocks that agree, of no drift that is told", seed, c, *c.Drift, *c.DriftWithin)
+		}
+	}
+}
+
+// A step that the path may have made is not told as one; nor is it a drift.
+func TestAStepWithinTheRoundTripIsNoDrift(t *testing.T) {
+	c := newClocks(clockSeries(0, 0, 5*time.Millisecond))
+	if c.Stepped || c.Drift == nil || math.Abs(*c.Drift) > *c.DriftWithin {
+		t.Errorf("got %+v, want neither a step nor a drift of more than its bound", c)
+	}
+}
