@@ -69,11 +69,17 @@ type netperfFigures struct {
 	width      float64 // of the interval that the mean lies in, as a share of it; valid where more than one test was asked for
 }
 
+// leastElapsed is the time below which the rate of a flow that ends after its bytes is that of TCP's begin.
+const leastElapsed = 500 * time.Millisecond
+
 // stream fills in the figures of a flow.
 func (m *netperfFigures) stream(n *netperfRun, flow *netperf.Flow, r load.Result) {
 	m.elapsed = max(0, r.Last.Sub(r.Connected)) // which says more of a short transfer than from its first acknowledgement on
 	m.protocol, m.direction, m.response = "TCP", "Send", flow.Response()
 	m.warn(r.Warning)
+	if n.units > 0 && m.elapsed < leastElapsed {
+		m.warn(fmt.Sprintf("the bytes took %v only, less than %v: too short for a rate", m.elapsed.Round(time.Microsecond), leastElapsed))
+	}
 	m.results, m.hasResults = flow.Results()
 	m.layout = flow.Server().Layout
 	m.cpu, m.hasCPU = n.localCPU()

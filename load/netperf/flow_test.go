@@ -633,19 +633,6 @@ func TestAControlConnectionThatTheServerDropsWithErrorIsTold(t *testing.T) {
 	}
 }
 
-func TestAFewBytesAreTooShortForARate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &memnet.Net{Delay: 30 * time.Millisecond, BytesPerS: 60_000_000, Buffer: 1_000_000}
-		at := play(t, h, netserver(t, "omni-tcp-stream.s2c", "", 0))
-		for _, direction := range []load.Direction{load.Download, load.Upload} {
-			got, err := (&Client{Host: h, Addr: at}).NewFlow(FlowOptions{Direction: direction, Length: time.Minute, Bytes: 1 << 20}).Run(t.Context())
-			if err != nil || got.Bytes != 1<<20 || !strings.Contains(got.Warning, "too short for a rate") {
-				t.Errorf("%v: got %+v, %v", direction, got, err)
-			}
-		}
-	})
-}
-
 func TestAnImpossibleCountOfDatagramsIsNotUsed(t *testing.T) {
 	for _, c := range []struct {
 		out  DatagramResult

@@ -39,6 +39,7 @@ type running struct {
 	warnings []string
 	// drainedFor is how long an upload's end was waited for.
 	drainedFor time.Duration
+	full       bool   // it moved all the bytes that it was to move
 	backoff    string // how an upload's TCP stood at the end of its time, "" where it was not waiting to send again
 
 	server *outcome
@@ -119,6 +120,7 @@ func asPlanned(end pump.End) bool { return end == pump.TimeUp || end == pump.Ful
 
 // sayNotFull warns where a flow that was to end after its bytes ended after its time.
 func (r *running) sayNotFull(moved pump.Outcome) {
+	r.full = moved.End == pump.Full
 	if r.o.Bytes > 0 && moved.End == pump.TimeUp {
 		r.warn("its time was up after %d of its %d bytes", moved.Bytes, r.o.Bytes)
 	}
@@ -411,7 +413,7 @@ func (r *running) watch(ctx context.Context) {
 
 // checkDuration warns of a figure that is made of too little.
 func (r *running) checkDuration() {
-	if d, least := r.out.Duration(), max(shortest, 4*r.setup); d < least {
+	if d, least := r.out.Duration(), max(shortest, 4*r.setup); d < least && !r.full {
 		r.warn("data flowed for %v only, less than %v: too short for a rate",
 			d.Round(time.Microsecond), least.Round(time.Millisecond))
 	}
