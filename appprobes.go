@@ -172,7 +172,7 @@ type exchange struct{ *netperf.Exchange }
 
 func (e exchange) Receive() (probe.Reply, error) {
 	a, err := e.Exchange.Receive()
-	r := probe.Reply{Seq: a.Seq, At: a.At, Stamp: a.Stamp}
+	r := probe.Reply{Seq: a.Seq, At: a.At, Stamp: a.Stamp, DS: a.DS, HasDS: a.HasDS}
 	if a.Err != nil {
 		r.Kind, r.Err = probe.Rejected, a.Err
 		var by *host.RejectedError

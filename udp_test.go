@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"bufferbloat"
+	"bufferbloat/internal/dscp"
+	"bufferbloat/internal/host"
 	"bufferbloat/servers/lab"
 )
 
@@ -51,6 +53,36 @@ func TestUDPIsProbedOnNetperfsTermsWhereNoIRTTServerAnswers(t *testing.T) {
 		}
 		if f, ok := finding(rec, "probe_fallback"); ok != noIRTT {
 			t.Errorf("finding %+v", f)
+		}
+	}
+}
+
+func TestRepliesOnNetperfsTermsAndLookUpsKeepTheirMarks(t *testing.T) {
+	plan := func() bufferbloat.Plan {
+		return pings(bufferbloat.ProbePlan{Name: "rr", Kind: bufferbloat.UDPRR, DSCP: dscp.EF}, bufferbloat.ProbePlan{Name: "look-ups", Kind: bufferbloat.DNS})
+	}
+	for _, c := range []struct {
+		claim string
+		path  changing
+		want  dscp.CodePoint
+		found bool
+	}{
+		{"kept", changing{}, dscp.EF, false},
+		{"bleached on the way down", changing{down: as(dscp.CS0)}, dscp.CS0, true},
+	} {
+		rec, err := rig{apps: true, host: func(h host.Host) host.Host { c.path.Host = h; return c.path }}.run(t, t.Context(), plan())
+		if err != nil {
+			t.Fatalf("%s: %v", c.claim, err)
+		}
+		ways := rec.Probes[0].MarkWays()
+		if m := rec.Probes[0].Tally.Marks; len(m) != 1 || m[0].DS != c.want.Byte() || m[0].Count < 9 || len(ways) != 1 || ways[0].Way != bufferbloat.WayDown {
+			t.Errorf("%s: marks %+v, ways %+v, want %v alone, on the way down", c.claim, m, ways, c.want)
+		}
+		if f, ok := finding(rec, "mark_bleached"); ok != c.found {
+			t.Errorf("%s: finding %+v, want %v", c.claim, f, c.found)
+		}
+		if m := rec.Probes[1].Tally.Marks; len(m) != 1 || m[0].Count < 9 || len(rec.Probes[1].MarkWays()) > 0 {
+			t.Errorf("%s: marks of look-ups %+v, want one byte, which says nothing of a way", c.claim, m)
 		}
 	}
 }

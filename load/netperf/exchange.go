@@ -51,6 +51,8 @@ type Answer struct {
 	Seq   uint64 // that Send was given with the request
 	At    time.Time
 	Stamp host.Stamp
+	DS    uint8 // the DS byte that it came in with (UDPRR), valid with HasDS
+	HasDS bool
 	Err   error // why there is none: the server's host refused the request
 }
 
@@ -177,7 +179,7 @@ func (x *Exchange) read(s *exchange) {
 		if err != nil && !isRejection(err) {
 			return
 		}
-		a := Answer{At: d.At, Stamp: d.Stamp, Err: err}
+		a := Answer{At: d.At, Stamp: d.Stamp, DS: d.DS, HasDS: d.HasDS, Err: err}
 		if d.Rejected != nil {
 			a.Err = d.Rejected
 		}

@@ -71,5 +71,5 @@ func (t *Transport) lookUp(ctx context.Context, _ uint64, begun func(time.Time))
 	if err != nil {
 		return transact.Failed(ctx, err)
 	}
-	return probe.Reply{At: a.At, Stamp: a.Stamp}, true
+	return probe.Reply{At: a.At, Stamp: a.Stamp, DS: a.DS, HasDS: a.HasDS}, true
 }

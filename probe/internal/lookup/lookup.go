@@ -77,6 +77,8 @@ func (e *RCodeError) Error() string {
 type Answer struct {
 	At    time.Time
 	Stamp host.Stamp
+	DS    uint8 // the DS byte that it came in with, valid with HasDS
+	HasDS bool
 }
 
 // Asker says whom to ask, and how.
@@ -120,7 +122,7 @@ func (a *Asker) Ask(ctx context.Context, q *Query, begun func(time.Time)) (Answe
 		}
 		fits, err := q.judge(b[:d.N], binary.BigEndian.Uint16(id[:]))
 		if fits {
-			return Answer{d.At, d.Stamp}, err
+			return Answer{d.At, d.Stamp, d.DS, d.HasDS}, err
 		}
 		if a.Stray != nil {
 			a.Stray()
