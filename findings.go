@@ -205,26 +205,32 @@ func (r *Recording) asked(s ProbeSeries) string {
 
 // alike are texts of which those that differ in their numbers alone are told once, by the first.
 type alike struct {
-	first []string
-	count map[string]int // by the text without its digits
+	first  []string
+	count  map[string]int  // by the text without its digits
+	differ map[string]bool // whether their numbers do
 }
 
 func (a *alike) add(s string) {
 	if a.count == nil {
-		a.count = map[string]int{}
+		a.count, a.differ = map[string]int{}, map[string]bool{}
 	}
-	if key := withoutDigits(s); a.count[key] == 0 {
+	key := withoutDigits(s)
+	if a.count[key] == 0 {
 		a.first = append(a.first, s)
 	}
-	a.count[withoutDigits(s)]++
+	a.differ[key] = a.differ[key] || !slices.Contains(a.first, s)
+	a.count[key]++
 }
 
 func (a *alike) brief() string {
 	told := make([]string, len(a.first))
 	for i, s := range a.first {
 		told[i] = s
-		if n := a.count[withoutDigits(s)]; n > 1 && strings.ContainsFunc(s, isDigit) {
-			told[i] += fmt.Sprintf(" (%d alike)", n)
+		switch key := withoutDigits(s); {
+		case a.count[key] > 1 && a.differ[key]:
+			told[i] += fmt.Sprintf(" (the first of %d streams, whose numbers differ)", a.count[key])
+		case a.count[key] > 1 && strings.ContainsFunc(s, isDigit):
+			told[i] += fmt.Sprintf(" (%d alike)", a.count[key])
 		}
 	}
 	return brief(told)
