@@ -113,12 +113,14 @@ func TestTheProgramForRoutersGoesOnBehindAFullQueueOfItsOwn(t *testing.T) {
 	})
 	rec, text := routerRun(t, n, false, "-t", "4", "-i", "2", "-n", "1", "-c", "--interval", "20ms")
 	<-done
-	unsent, back := 0, 0
+	after := rec.Phases[len(rec.Phases)-1].Start // when the load is over, and the flood too
+	unsent, back, refused := 0, 0, false
 	for i := range rec.Probes {
 		s := &rec.Probes[i]
 		unsent += outcomes(s)[probes.Unsent]
+		refused = refused || strings.Contains(s.Tally.FirstError, "no buffer space")
 		for sample := range s.All() {
-			if sample.Outcome == probes.Received && sample.Sent > rec.Ended-time.Second {
+			if sample.Outcome == probes.Received && sample.Sent > after {
 				back++
 			}
 			if sample.Outcome == probes.Received && sample.Stamp != host.KernelStamp {
@@ -126,7 +128,9 @@ func TestTheProgramForRoutersGoesOnBehindAFullQueueOfItsOwn(t *testing.T) {
 			}
 		}
 	}
-	if unsent == 0 || back == 0 || !strings.Contains(text, "no buffer space") {
-		t.Errorf("%d unsent, %d answered in the last second:\n%s", unsent, back, text)
+	// Where the flood kept the flows from sending for too long as well, there is no latency under load to say it of.
+	said := strings.Contains(text, "no buffer space") || strings.Contains(text, "void: both: no stream carried data")
+	if unsent == 0 || back == 0 || !refused || !said {
+		t.Errorf("%d unsent, refused for want of buffers %v, %d answered after the load:\n%s", unsent, refused, back, text)
 	}
 }
