@@ -59,7 +59,7 @@ func (s *session) begin(reply wire.Open) {
 	}
 }
 
-// sendStamps is Transport.SendStamps of this session alone.
+// sendStamps is Transport.SendStamps of one session alone.
 func (s *session) sendStamps() (stack, all uint64) {
 	if c, ok := s.conn.(host.SendStamper); ok {
 		stack, all = c.SendStamps()
