@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +50,33 @@ func quotaGroup(t *testing.T, cpus float64) string {
 // A client that may use a fifth of a CPU, on an unshaped link: its CPUs are idle, and still they are the limit.
 func TestAQuotaOfCPUTimeIsNamedAsTheLimit(t *testing.T) {
 	t.Parallel()
-	dir := quotaGroup(t, 0.2)
+	d, stderr := runInQuota(t, 0.2)
+	if !namesQuota(d, "a quota of 0.2 CPUs stopped this program") {
+		t.Errorf("no finding names the quota: %+v\n%s", d.Findings, stderr)
+	}
+}
+
+// A quota beyond what the machine has stops nobody, however busy its CPUs are.
+func TestAQuotaThatIsEnoughIsNotNamed(t *testing.T) {
+	t.Parallel()
+	if d, _ := runInQuota(t, float64(4*runtime.NumCPU())); namesQuota(d, "a quota of") {
+		t.Errorf("a finding names the quota: %+v", d.Findings)
+	}
+}
+
+func namesQuota(d document, text string) bool {
+	for _, f := range d.Findings {
+		if f.Code == "cpu_client" && strings.Contains(f.Text, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// runInQuota runs a short speedtest on an unshaped link in a control group that may use so many CPUs.
+func runInQuota(t *testing.T, cpus float64) (document, string) {
+	t.Helper()
+	dir := quotaGroup(t, cpus)
 	n := testnet.New(t)
 	serve(t, n)
 	binary, err := build()
@@ -67,12 +94,5 @@ func TestAQuotaOfCPUTimeIsNamedAsTheLimit(t *testing.T) {
 	if stdout.Len() == 0 {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, stderr.String())
 	}
-	found := false
-	d := parse(t, stdout.Bytes())
-	for _, f := range d.Findings {
-		found = found || f.Code == "cpu_client" && strings.Contains(f.Text, "a quota of 0.2 CPUs stopped this program")
-	}
-	if !found {
-		t.Errorf("no finding names the quota: %+v\n%s", d.Findings, stderr.String())
-	}
+	return parse(t, stdout.Bytes()), stderr.String()
 }
